@@ -1,0 +1,62 @@
+"""Embedding-distribution analysis of encoders: what is wrong with a [CLS] vector, and whether normalising it helps.
+
+The names below load on first use, so that tables and figures start without torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cls_analysis.encoder import Encoder
+    from cls_analysis.errors import ClsAnalysisError
+    from cls_analysis.extraction import compute_profile, extract_vectors
+    from cls_analysis.moments import Moments
+    from cls_analysis.profiles import LayerProfile, Profile, profile_vectors
+    from cls_analysis.statistics import describe, summarize
+    from cls_analysis.texts import Texts, load_texts
+
+#: Public name -> the module that holds it.
+_HOMES = {
+    "ClsAnalysisError": "errors",
+    "Encoder": "encoder",
+    "LayerProfile": "profiles",
+    "Moments": "moments",
+    "Profile": "profiles",
+    "Texts": "texts",
+    "compute_profile": "extraction",
+    "describe": "statistics",
+    "extract_vectors": "extraction",
+    "load_texts": "texts",
+    "profile_vectors": "profiles",
+    "summarize": "statistics",
+}
+
+__all__ = [
+    "ClsAnalysisError",
+    "Encoder",
+    "LayerProfile",
+    "Moments",
+    "Profile",
+    "Texts",
+    "compute_profile",
+    "describe",
+    "extract_vectors",
+    "load_texts",
+    "profile_vectors",
+    "summarize",
+]
+
+__version__ = importlib.metadata.version("cls-analysis")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

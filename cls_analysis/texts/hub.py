@@ -1,0 +1,72 @@
+"""Data sets from the Hugging Face hub (or a local folder in its format), through the optional package ``datasets``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from cls_analysis.errors import LoadingError, MissingPackageError, OptionError, one_line
+from cls_analysis.texts.glue import SPLIT_ALIASES
+
+
+def load_hub_split(name: str, config: str | None, split: str | None) -> tuple[Any, str]:
+    """Load one split of a hub data set; returns it and the split's name.
+
+    Raises
+    ------
+    MissingPackageError
+        Without the package ``datasets``.
+    LoadingError
+        If it is not found, gated, needs a configuration or a script, or the hub cannot be reached.
+    OptionError
+        If no split is given where several exist, or an unknown one.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise MissingPackageError("datasets", "hub", f"reading hub:{name}") from None
+    label = f"hub:{name}" + (f":{config}" if config else "")
+    with _quiet(datasets):
+        try:
+            loaded = datasets.load_dataset(name, config)
+        except Exception as error:
+            raise LoadingError(f"{label}: {explain(error)}") from None
+    names = list(loaded.keys())
+    if split is None:
+        if len(names) > 1:
+            raise OptionError(f"{label} has several splits, choose one as in {label}@{names[0]}: {', '.join(names)}")
+        return loaded[names[0]], names[0]
+    wanted = {alias: own for own, alias in SPLIT_ALIASES.items()}
+    for candidate in (split, wanted.get(split, split), SPLIT_ALIASES.get(split, split)):
+        if candidate in names:
+            return loaded[candidate], candidate
+    raise OptionError(f"{label}: unknown split {split!r}; known: {', '.join(names)}")
+
+
+def explain(error: BaseException) -> str:
+    """The cause of a failed load in one line with what to do."""
+    name, message = type(error).__name__, one_line(error)
+    if name in ("GatedRepoError", "DatasetNotFoundError") and "gated" in message:
+        return "gated: accept its terms on the hub and log in (hf auth login)"
+    if "scripts are no longer supported" in message or "trust_remote_code" in message:
+        return "it is a loading script, which datasets no longer runs; look for a copy of it in Parquet"
+    if "Config name is missing" in message or "BuilderConfig" in message:
+        return f"name one of its configurations, as in hub:NAME:CONFIG ({message[:160]})"
+    if name in ("OfflineModeIsEnabled", "ConnectionError", "ConnectError", "LocalEntryNotFoundError"):
+        return "not in the local cache, and the hub cannot be reached (offline)"
+    if name in ("DatasetNotFoundError", "RepositoryNotFoundError", "FileNotFoundError", "DataFilesNotFoundError"):
+        return f"not found: {message[:200]}"
+    return f"{name}: {message[:200]}"
+
+
+@contextmanager
+def _quiet(datasets: Any) -> Iterator[None]:
+    """No progress bars of ``datasets`` where this tool shows its own."""
+    shown = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
