@@ -6,7 +6,6 @@ put back in order. Nothing outside a block influences its numbers, so one proces
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +23,11 @@ from cls_analysis.moments import Moments
 from cls_analysis.profiles import Profile, ProfileBuilder, RowSums
 from cls_analysis.provenance import BLOCK_ROWS, Provenance, versions
 from cls_analysis.texts import Texts, load_texts
+
+try:
+    import resource
+except ImportError:  # Windows has no such count
+    resource = None  # type: ignore[assignment]
 
 #: Tokens of a batch, padding included. On a CPU more does not pay once the caches are full.
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
@@ -107,7 +111,7 @@ class Extraction:
             raise OptionError(f"batch tokens must be at least 1, got {batch_tokens}")
         self.blocks = shard_blocks(len(texts), shard)
         self.report = ExtractionReport()
-        self._progress = progress
+        self.progress = progress
         self._checked = False
 
     @property
@@ -162,8 +166,8 @@ class Extraction:
             vectors[layer][where] = rows_of_layer
         lengths = tokenized.lengths[rows]
         self.report.padded_tokens += int(lengths.max()) * len(rows)
-        if self._progress:
-            self._progress(len(rows), int(lengths.sum()))
+        if self.progress:
+            self.progress(len(rows), int(lengths.sum()))
 
     def _count(self, tokenized: Tokenized, seconds: float) -> None:
         report = self.report
@@ -335,7 +339,9 @@ def _reduce_on_device(x: torch.Tensor) -> RowSums:
 
 
 def peak_memory() -> float:
-    """Most memory this process has used so far, in MiB."""
+    """Most memory this process has used so far, in MiB; NaN where the system does not say (Windows)."""
+    if resource is None:
+        return float("nan")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (1024 * 1024 if sys.platform == "darwin" else 1024)
 

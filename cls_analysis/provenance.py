@@ -109,7 +109,7 @@ class Provenance:
         ProfileError
             Naming the first setting in which they differ, or the rows that both hold.
         """
-        mine, theirs = self._settings(), other._settings()
+        mine, theirs = self.settings(), other.settings()
         differing = [name for name in mine if mine[name] != theirs[name]]
         if differing:
             name = differing[0]
@@ -127,7 +127,7 @@ class Provenance:
             versions=_merge_versions(self.versions, other.versions),
         )
 
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """What must agree before two Profiles may be merged; weights before names, so that the cause comes first."""
         settings: dict[str, Any] = {"encoder": "none"}
         if self.encoder:

@@ -164,6 +164,7 @@ def read_official(task_name: str, split: str | None, data_dir: Path, on_missing:
         table[columns[0]],
         table[columns[1]] if len(columns) > 1 else None,
         label,
+        where=str(path),
         split=chosen,
         label_names=task.labels,
         on_missing=on_missing,

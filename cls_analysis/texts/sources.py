@@ -93,10 +93,11 @@ def _from_string(
     if source == "-":
         return make_texts("stdin", _stdin_lines(encoding), on_missing=on_missing)
     if Path(source).is_file():
-        return _from_table(read_file(Path(source), encoding), Path(source).name, source, names, on_missing)
+        return _from_table(read_file(Path(source), encoding), Path(source).stem, source, names, on_missing)
     kind, rest = _kind(source)
     if kind == "file":
-        return _from_table(read_file(Path(source), encoding), Path(source).name, source, names, on_missing)
+        # Not there, or a folder: reading it says so.
+        return _from_table(read_file(Path(source), encoding), Path(source).stem, source, names, on_missing)
     place, behind = _split_at(rest)
     if behind is not None and split is not None:
         raise OptionError(f"{source}: the split is given twice (@{behind} and split={split!r})")
@@ -133,7 +134,6 @@ def _from_table(
     where: str,
     names: Mapping[str, str | None],
     on_missing: str,
-    **extra: Any,
 ) -> Texts:
     columns = choose_columns(where, table.names, **names)
     return make_texts(
@@ -141,8 +141,8 @@ def _from_table(
         table[columns.text],
         table[columns.pair] if columns.pair else None,
         table[columns.label] if columns.label else None,
+        where=where,
         on_missing=on_missing,
-        **extra,
     )
 
 
@@ -169,7 +169,7 @@ def _from_trec(folder: Path, split: str | None, on_missing: str) -> Texts:
             raise DataError(f"{files[chosen]}: row {row}: expected 'COARSE:fine question', found {line[:60]!r}")
         label.append(coarse)
         text.append(question)
-    return make_texts("trec", text, None, label, split=chosen, on_missing=on_missing)
+    return make_texts("trec", text, None, label, where=str(files[chosen]), split=chosen, on_missing=on_missing)
 
 
 def _from_hub(kind: str, place: str, split: str | None, names: Mapping[str, str | None], on_missing: str) -> Texts:

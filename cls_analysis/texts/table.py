@@ -157,11 +157,12 @@ def make_texts(
     pair: Sequence[Any] | None = None,
     label: Sequence[Any] | None = None,
     *,
+    where: str | None = None,
     split: str | None = None,
     label_names: tuple[str, ...] | None = None,
     on_missing: str = "error",
 ) -> Texts:
-    """Check columns and make ``Texts`` of them.
+    """Check columns and make ``Texts`` of them; ``where`` is what errors call them, by default ``name``.
 
     Raises
     ------
@@ -170,10 +171,11 @@ def make_texts(
     """
     if on_missing not in ON_MISSING:
         raise OptionError(unknown_name("on_missing", on_missing, ON_MISSING))
+    where = where or name
     if len(text) == 0:
-        raise DataError(f"{name}: no rows")
+        raise DataError(f"{where}: no rows")
     columns = {"text": list(text)} | ({} if pair is None else {"pair": list(pair)})
-    missing = _check_strings(name, columns, on_missing)
+    missing = _check_strings(where, columns, on_missing)
     row_id = np.arange(len(text), dtype=np.int64)
     labels = None if label is None else list(label)
     if missing and on_missing == "drop":
@@ -181,9 +183,9 @@ def make_texts(
         columns = {key: [column[i] for i in row_id] for key, column in columns.items()}
         labels = None if labels is None else [labels[i] for i in row_id]
         if len(row_id) == 0:
-            raise DataError(f"{name}: the text of every row is missing")
+            raise DataError(f"{where}: the text of every row is missing")
     columns = {key: ["" if is_missing(value) else value for value in column] for key, column in columns.items()}
-    labels, hidden = _check_labels(name, labels, row_id)
+    labels, hidden = _check_labels(where, labels, row_id)
     return Texts(
         name=name,
         text=columns["text"],
@@ -205,7 +207,7 @@ def is_missing(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType")
 
 
-def _check_strings(name: str, columns: dict[str, list[Any]], on_missing: str) -> list[int]:
+def _check_strings(where: str, columns: dict[str, list[Any]], on_missing: str) -> list[int]:
     """Rows with a missing text; raises for those and, always, for values that are no strings."""
     missing: list[int] = []
     wrong: list[int] = []
@@ -221,11 +223,13 @@ def _check_strings(name: str, columns: dict[str, list[Any]], on_missing: str) ->
         example = next(v for column in columns.values() for v in [column[bad[0]]] if not isinstance(v, str))
         kind = "the text is missing" if is_missing(example) else f"expected a string, found {type(example).__name__}"
         advice = "; give --on-missing drop or empty to go on" if not wrong else ""
-        raise DataError(f"{name}: {len(bad)} of {len(columns['text'])} rows unusable, {list_rows(bad)}: {kind}{advice}")
+        raise DataError(f"{where}: {len(bad)} of {len(columns['text'])} rows unusable, {list_rows(bad)}: {kind}{advice}")
     return missing
 
 
-def _check_labels(name: str, labels: list[Any] | None, row_id: NDArray[np.int64]) -> tuple[list[Any] | None, bool]:
+def _check_labels(
+    where: str, labels: list[Any] | None, row_id: NDArray[np.int64]
+) -> tuple[list[Any] | None, bool]:
     """The labels, None where all are hidden; and whether they are. Decided by value: MRPC's test split has labels."""
     if labels is None or all(is_missing(label) for label in labels):
         return None, False
@@ -237,7 +241,7 @@ def _check_labels(name: str, labels: list[Any] | None, row_id: NDArray[np.int64]
     whole = all(number is not None and number == int(number) for number in numbers)
     if hidden and whole and set(numbers) != {-1.0, 1.0}:
         raise DataError(
-            f"{name}: {len(hidden)} of {len(labels)} labels are -1 (no label) among real ones, "
+            f"{where}: {len(hidden)} of {len(labels)} labels are -1 (no label) among real ones, "
             f"{list_rows(row_id[hidden].tolist())}: leave those rows out, or give the class another name"
         )
     return labels, False

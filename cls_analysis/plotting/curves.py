@@ -1,0 +1,187 @@
+"""Curves: how concentrated the energy is, how the variance is spread over components, how both grow with the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from cls_analysis.errors import OptionError
+from cls_analysis.plotting.names import legend_names, what_is_shown
+from cls_analysis.plotting.style import GREY, TEXT, line_look, look, new_figure, paper_style
+from cls_analysis.profiles import Profile
+from cls_analysis.statistics import nulls, summarize
+from cls_analysis.statistics.concentration import lorenz_curve
+from cls_analysis.statistics.spectrum import covariance_spectrum
+
+TOP = (1, 3, 10)
+#: Figures of the panels of ``layers``: column of ``summarize``, title, and the range of its axis where it is fixed.
+LAYER_PANELS: tuple[tuple[str, str, tuple[float | None, float | None]], ...] = (
+    ("common_mean_share", "common mean share", (0, 1.03)),
+    ("average_cosine", "average cosine", (None, 1.03)),
+    ("top1_energy_share", "energy in one dimension", (0, 1.03)),
+    ("isoscore", "IsoScore", (0, None)),
+    ("std_ratio", "largest / median std", (0, None)),
+    ("mean_abs_correlation", "mean |correlation|", (0, None)),
+)
+
+
+def concentration_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
+    """Numbers of the figure ``concentration``: energy share of the k largest dimensions, k = 1 … d, and its null."""
+    tables = []
+    for name, profile in zip(legend_names(profiles), profiles, strict=True):
+        held = profile[layer]
+        order = np.argsort(-held.moments.energy, kind="stable")
+        null = nulls.concentration_null(held.n, held.dim)
+        table = pd.DataFrame(
+            {
+                "profile": name,
+                "k": np.arange(1, held.dim + 1),
+                "dimension": order,
+                "energy_share_of_top_k": lorenz_curve(held.moments.energy),
+                "even_share": np.arange(1, held.dim + 1) / held.dim,
+            }
+        )
+        table["null_of_top_k"] = table["k"].map(dict(zip(TOP, (null.top1, null.top3, null.top10), strict=True)))
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def draw_concentration(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Figure:
+    """Left, the Lorenz curve of E[x_i²], largest first; right, the share of the 1, 3 and 10 largest against the null."""
+    with paper_style():
+        figure = new_figure(TEXT, 2.35)
+        curve, bars = figure.subplots(1, 2)
+        groups = list(table.groupby("profile", sort=False))
+        width = 0.8 / len(groups)
+        for index, (name, group) in enumerate(groups):
+            curve.plot(group["k"], group["energy_share_of_top_k"], label=str(name), **line_look(index))
+            top = group[group["k"].isin(TOP)]
+            where = np.arange(len(top)) + (index - (len(groups) - 1) / 2) * width
+            style = look(index)
+            bars.bar(where, top["energy_share_of_top_k"], width * 0.9, color=style["color"], label=str(name))
+            bars.hlines(top["null_of_top_k"], where - width / 2, where + width / 2, color="black", linewidth=1)
+            for x, height, dimension, k in zip(
+                where, top["energy_share_of_top_k"], top["dimension"], top["k"], strict=True
+            ):
+                text = f"{height:.0%}" + (f"\ndim {dimension}" if k == 1 else "")
+                bars.annotate(
+                    text, (x, height), xytext=(0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=5.5
+                )
+        even = table[table["profile"] == groups[0][0]]
+        curve.plot(even["k"], even["even_share"], color=GREY, linewidth=0.8, linestyle=":", label="all dimensions even")
+        curve.set_xscale("log")
+        curve.set_ylim(0, 1.03)
+        curve.set_xlabel("k largest dimensions")
+        curve.set_ylabel("share of energy")
+        curve.legend(loc="best", handlelength=2.5)
+        bars.set_xticks(range(len(TOP)), [f"top {k}" for k in TOP])
+        bars.set_ylim(0, 1.12)
+        bars.set_ylabel("share of energy")
+        bars.set_title("black: isotropic null", fontsize=7)
+        figure.suptitle(f"Concentration: {what_is_shown(profiles, layer)}")
+        return figure
+
+
+def spectrum_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
+    """Numbers of the figure ``spectrum``: each component's share of the variance, the cumulative share, and the null."""
+    tables = []
+    for name, profile in zip(legend_names(profiles), profiles, strict=True):
+        held = profile[layer]
+        spectrum = covariance_spectrum(held)
+        null = nulls.spectrum_null(held.n, held.dim).explained_variance
+        share = spectrum / spectrum.sum()
+        tables.append(
+            pd.DataFrame(
+                {
+                    "profile": name,
+                    "component": np.arange(1, held.dim + 1),
+                    "variance_share": share,
+                    "explained_variance": np.cumsum(share),
+                    "variance_share_null": np.diff(null, prepend=0.0),
+                    "explained_variance_null": null,
+                }
+            )
+        )
+    return pd.concat(tables, ignore_index=True)
+
+
+def draw_spectrum(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Figure:
+    """Left, the variance of each principal component; right, the explained variance; thin, the null of the same n, d."""
+    with paper_style():
+        figure = new_figure(TEXT, 2.35)
+        each, cumulative = figure.subplots(1, 2)
+        for index, (name, group) in enumerate(table.groupby("profile", sort=False)):
+            style = line_look(index)
+            k = group["component"]
+            # Components below the rounding of the first are no variance; on a log axis they would rule the picture.
+            visible = group["variance_share"] > 1e-8
+            each.plot(k[visible], group["variance_share"][visible], label=str(name), **style)
+            cumulative.plot(k, group["explained_variance"], label=str(name), **style)
+            thin = {"color": style["color"], "linewidth": 0.6, "alpha": 0.6}
+            null_visible = group["variance_share_null"] > 1e-8
+            each.plot(k[null_visible], group["variance_share_null"][null_visible], **thin)
+            cumulative.plot(k, group["explained_variance_null"], **thin)
+        each.plot([], [], color=GREY, linewidth=0.6, label="isotropic null (thin)")
+        each.set_xscale("log")
+        each.set_yscale("log")
+        each.set_xlabel("principal component")
+        each.set_ylabel("share of variance")
+        each.legend(loc="lower left", handlelength=2.5)
+        cumulative.set_xscale("log")
+        cumulative.set_ylim(0, 1.03)
+        cumulative.set_xlabel("first k components")
+        cumulative.set_ylabel("explained variance")
+        figure.suptitle(f"Spectrum of the covariance: {what_is_shown(profiles, layer)}")
+        return figure
+
+
+def layers_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
+    """Numbers of the figure ``layers``: ``summarize`` of each profile.
+
+    Raises
+    ------
+    OptionError
+        If every profile holds a single layer.
+    """
+    if all(len(profile.layers) == 1 for profile in profiles):
+        raise OptionError("the figure 'layers' needs Profiles of several layers; extract with --layers all")
+    tables = []
+    for name, profile in zip(legend_names(profiles), profiles, strict=True):
+        table = summarize(profile)
+        table.insert(0, "profile", name)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Figure:
+    """How the bias grows through the network; dotted, the isotropic null.
+
+    Layer 0 is left out where it is the same vector for every text.
+    """
+    with paper_style():
+        figure = new_figure(TEXT, 3.6)
+        axes = figure.subplots(2, 3, sharex=True).ravel()
+        constant = table["n_constant"] == table["dim"]
+        shown = table[~constant]
+        for ax, (column, title, limits) in zip(axes, LAYER_PANELS, strict=True):
+            for index, (name, group) in enumerate(shown.groupby("profile", sort=False)):
+                style = look(index)
+                ax.plot(group["layer"], group[column], label=str(name), **style)
+                ax.plot(group["layer"], group[f"{column}_null"], ":", color=style["color"], linewidth=0.8)
+            ax.set_title(title)
+            ax.set_ylim(*limits)
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for ax in axes[3:]:
+            ax.set_xlabel("layer")
+        handles, labels = axes[0].get_legend_handles_labels()
+        columns = 4 if max(map(len, labels), default=0) < 20 else 2
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
+        note = "; layer 0 is one vector for all texts, not drawn" if constant.any() else ""
+        figure.suptitle(f"Bias by layer: {what_is_shown(profiles, None)} (dotted: isotropic null{note})")
+        return figure
+
+

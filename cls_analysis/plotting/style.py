@@ -1,0 +1,162 @@
+"""How figures look: sizes for papers, embedded fonts, colours that survive colour blindness and grey print.
+
+Figures are made with matplotlib's objects and the Agg canvas: no pyplot state, no display, the caller's settings
+untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from cls_analysis.errors import OptionError, unknown_name
+from cls_analysis.files import whole_file
+
+#: Widths in inches: one column of a two-column paper, and its full text width (the ACL format's).
+COLUMN, TEXT = 3.03, 6.30
+#: Okabe and Ito 2008, without yellow (too light on white); told apart in grey by line style and marker.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+LINES = ("-", "--", "-.", (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (5, 1)), ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+#: Nulls, axes at zero, and what is not the data.
+GREY = "#6e6e6e"
+FORMATS = ("pdf", "png", "svg")
+PNG_DPI = 200
+#: Pixels a heat map has room for across the text width at the PNG's resolution.
+HEATMAP_CELLS = int(TEXT * PNG_DPI)
+
+RC: dict[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "figure.titlesize": 8,
+    "font.family": "DejaVu Sans",
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 3.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.frameon": False,
+    "figure.dpi": 100,
+    "savefig.facecolor": "white",
+    # TrueType in vector files: publishers refuse the default Type 3.
+    "pdf.fonttype": 42,
+    "ps.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "cls_analysis",
+    "path.simplify": True,
+}
+
+
+@contextmanager
+def paper_style() -> Iterator[None]:
+    """The settings above, for the figure being drawn or saved only."""
+    with mpl.rc_context(RC):
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure on the Agg canvas, laid out so that nothing overlaps."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def panels(n: int, *, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
+    """One panel per profile: a single one at column width, several in two columns at text width."""
+    columns = 1 if n == 1 else 2
+    rows = -(-n // columns)
+    figure = new_figure(COLUMN if n == 1 else TEXT, height * rows + 0.25)
+    axes = figure.subplots(rows, columns, squeeze=False, **options).ravel().tolist()
+    for unused in axes[n:]:
+        unused.set_axis_off()
+    return figure, axes[:n]
+
+
+def look(index: int) -> dict[str, Any]:
+    """Colour, line style and marker of the ``index``-th profile."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": LINES[index % len(LINES)],
+        "marker": MARKERS[index % len(MARKERS)],
+    }
+
+
+def line_look(index: int) -> dict[str, Any]:
+    """Colour and line style only, for lines of many points."""
+    return {key: value for key, value in look(index).items() if key != "marker"}
+
+
+def label_dimensions(axes: Axes, x: Sequence[float], y: Sequence[float], names: Sequence[int]) -> None:
+    """Write the dimension's number beside each point, away from zero; a label that would overlap is left out."""
+    low, high = axes.get_xlim()
+    placed: list[float] = []
+    for position, value, name in zip(x, y, names, strict=True):
+        if any(abs(position - other) < 0.07 * (high - low) for other in placed):
+            continue
+        placed.append(position)
+        right = position < low + 0.85 * (high - low)
+        axes.annotate(
+            str(name),
+            (position, value),
+            xytext=(3 if right else -3, 0),
+            textcoords="offset points",
+            ha="left" if right else "right",
+            va="center",
+            fontsize=7,
+        )
+
+
+def pool_columns(matrix: NDArray[Any], cells: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Reduce the columns of a matrix to at most ``cells``, keeping of each group the value with the largest |x|.
+
+    Returns the pooled matrix and the first column of each group. Averaging, or leaving the choice to the renderer,
+    would hide a single hot column.
+    """
+    edges = np.unique(np.linspace(0, matrix.shape[1], min(cells, matrix.shape[1]) + 1).astype(np.int64))
+    groups = [matrix[:, a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    pooled = [np.take_along_axis(g, np.abs(g).argmax(axis=1)[:, None], axis=1)[:, 0] for g in groups]
+    return np.stack(pooled, axis=1), edges[:-1]
+
+
+def save_figure(figure: Figure, path: Path, formats: Sequence[str], description: str) -> list[Path]:
+    """Write ``path.pdf``, ``path.png``, …, each whole and without a date, so that the same figure gives the same bytes.
+
+    Raises
+    ------
+    OptionError
+        If a format is unknown.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise OptionError(unknown_name("format", unknown[0], FORMATS))
+    written = []
+    for name in formats:
+        target = path.with_suffix(f".{name}")
+        with paper_style(), whole_file(target) as temporary:
+            figure.savefig(temporary, format=name, dpi=PNG_DPI, metadata=_metadata(name, description))
+        written.append(target)
+    return written
+
+
+def _metadata(name: str, description: str) -> dict[str, Any]:
+    if name == "pdf":
+        return {"Subject": description, "CreationDate": None, "Creator": "cls_analysis"}
+    if name == "svg":
+        return {"Description": description, "Date": None, "Creator": "cls_analysis"}
+    return {"Description": description, "Software": "cls_analysis"}
