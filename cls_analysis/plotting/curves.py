@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from cls_analysis.errors import OptionError
 from cls_analysis.plotting.names import legend_names, what_is_shown
-from cls_analysis.plotting.style import GREY, TEXT, line_look, look, new_figure, paper_style
+from cls_analysis.plotting.style import GREY, TEXT, legend_below, line_look, look, new_figure, paper_style, say, title
 from cls_analysis.profiles import Profile
 from cls_analysis.statistics import nulls, summarize
 from cls_analysis.statistics.concentration import lorenz_curve
@@ -53,7 +53,7 @@ def concentration_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame
 def draw_concentration(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Figure:
     """Left, the Lorenz curve of E[x_i²], largest first; right, the share of the 1, 3 and 10 largest against the null."""
     with paper_style():
-        figure = new_figure(TEXT, 2.35)
+        figure = new_figure(TEXT, 2.6)
         curve, bars = figure.subplots(1, 2)
         groups = list(table.groupby("profile", sort=False))
         width = 0.8 / len(groups)
@@ -67,22 +67,21 @@ def draw_concentration(table: pd.DataFrame, profiles: Sequence[Profile], layer: 
             for x, height, dimension, k in zip(
                 where, top["energy_share_of_top_k"], top["dimension"], top["k"], strict=True
             ):
-                text = f"{height:.0%}" + (f"\ndim {dimension}" if k == 1 else "")
-                bars.annotate(
-                    text, (x, height), xytext=(0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=5.5
-                )
+                text = f" dim {dimension}: {height:.0%}" if k == 1 else f" {height:.0%}"
+                bars.text(x, height + 0.01, text, rotation=90, ha="center", va="bottom", fontsize=6.5)
         even = table[table["profile"] == groups[0][0]]
         curve.plot(even["k"], even["even_share"], color=GREY, linewidth=0.8, linestyle=":", label="all dimensions even")
         curve.set_xscale("log")
         curve.set_ylim(0, 1.03)
         curve.set_xlabel("k largest dimensions")
         curve.set_ylabel("share of energy")
-        curve.legend(loc="best", handlelength=2.5)
+        legend_below(figure, curve)
         bars.set_xticks(range(len(TOP)), [f"top {k}" for k in TOP])
-        bars.set_ylim(0, 1.12)
+        bars.set_ylim(0, 1.55)
+        bars.set_yticks(np.arange(0, 1.01, 0.2))
         bars.set_ylabel("share of energy")
         bars.set_title("black: isotropic null", fontsize=7)
-        figure.suptitle(f"Concentration: {what_is_shown(profiles, layer)}")
+        title(figure, "Concentration", what_is_shown(profiles, layer))
         return figure
 
 
@@ -112,7 +111,7 @@ def spectrum_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
 def draw_spectrum(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Figure:
     """Left, the variance of each principal component; right, the explained variance; thin, the null of the same n, d."""
     with paper_style():
-        figure = new_figure(TEXT, 2.35)
+        figure = new_figure(TEXT, 2.6)
         each, cumulative = figure.subplots(1, 2)
         for index, (name, group) in enumerate(table.groupby("profile", sort=False)):
             style = line_look(index)
@@ -125,17 +124,19 @@ def draw_spectrum(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) 
             null_visible = group["variance_share_null"] > 1e-8
             each.plot(k[null_visible], group["variance_share_null"][null_visible], **thin)
             cumulative.plot(k, group["explained_variance_null"], **thin)
+        if table["variance_share"].isna().all():
+            say(each, "no dimension varies")
         each.plot([], [], color=GREY, linewidth=0.6, label="isotropic null (thin)")
         each.set_xscale("log")
         each.set_yscale("log")
         each.set_xlabel("principal component")
         each.set_ylabel("share of variance")
-        each.legend(loc="lower left", handlelength=2.5)
+        legend_below(figure, each)
         cumulative.set_xscale("log")
         cumulative.set_ylim(0, 1.03)
         cumulative.set_xlabel("first k components")
         cumulative.set_ylabel("explained variance")
-        figure.suptitle(f"Spectrum of the covariance: {what_is_shown(profiles, layer)}")
+        title(figure, "Spectrum of the covariance", what_is_shown(profiles, layer))
         return figure
 
 
@@ -177,11 +178,9 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         for ax in axes[3:]:
             ax.set_xlabel("layer")
-        handles, labels = axes[0].get_legend_handles_labels()
-        columns = 4 if max(map(len, labels), default=0) < 20 else 2
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=3)
+        legend_below(figure, axes[0])
         note = "; layer 0 is one vector for all texts, not drawn" if constant.any() else ""
-        figure.suptitle(f"Bias by layer: {what_is_shown(profiles, None)} (dotted: isotropic null{note})")
+        title(figure, "Bias by layer", f"{what_is_shown(profiles, None)} (dotted: isotropic null{note})")
         return figure
 
 

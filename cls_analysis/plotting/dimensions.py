@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cls_analysis.plotting.names import legend_names, panel_name, what_is_shown
-from cls_analysis.plotting.style import COLOURS, GREY, label_dimensions, panels, paper_style
+from cls_analysis.plotting.style import COLOURS, GREY, label_dimensions, legend_below, panels, paper_style, say, title
 from cls_analysis.profiles import Profile
 from cls_analysis.statistics import describe
+from cls_analysis.statistics.nulls import kurtosis_quantile
 
 #: Dimensions labelled by number in a panel, the most extreme first.
 LABELLED = 5
@@ -54,7 +56,7 @@ def draw_mean(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> F
             ax.set_title(panel_name(name, int(group["n"].iloc[0])))
             ax.set_xlabel("dimension")
         _label_left(axes, "mean")
-        figure.suptitle(f"Mean of each dimension: {what_is_shown(profiles, layer)}")
+        title(figure, "Mean of each dimension", what_is_shown(profiles, layer))
         return figure
 
 
@@ -73,7 +75,7 @@ def draw_std(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Fi
         for ax, (name, group), profile in zip(axes, groups, profiles, strict=True):
             living = group[profile[layer].living]
             if len(living) == 0:
-                _say(ax, "no dimension varies")
+                say(ax, "no dimension varies")
             else:
                 n = int(group["n"].iloc[0])
                 sns.histplot(x=living["std"].to_numpy(), ax=ax, bins=40, color=COLOURS[0], edgecolor="none")
@@ -83,14 +85,22 @@ def draw_std(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Fi
                 ax.axvspan(sigma - half, sigma + half, color=GREY, alpha=0.35, linewidth=0, label="if all were equal")
                 median = float(living["std"].median())
                 ax.axvline(median, color=COLOURS[1], linestyle="--", linewidth=0.9, label="median")
-                top = _worst(living, "std").head(3)
-                label_dimensions(ax, top["std"], [0.04 * ax.get_ylim()[1]] * len(top), top["dimension"])
+                widest = _worst(living, "std").head(1)
+                ax.annotate(
+                    f"dimension {int(widest['dimension'].iloc[0])}",
+                    (float(widest["std"].iloc[0]), 0),
+                    xytext=(0.99, 0.6),
+                    textcoords="axes fraction",
+                    ha="right",
+                    fontsize=7,
+                    arrowprops={"arrowstyle": "-", "linewidth": 0.5},
+                )
             ax.set_title(panel_name(name, int(group["n"].iloc[0])))
             ax.set_xlabel("standard deviation")
             ax.set_ylabel("")
         _label_left(axes, "dimensions")
-        axes[0].legend(loc="upper right", handlelength=1.5)
-        figure.suptitle(f"Standard deviation of each dimension: {what_is_shown(profiles, layer)}")
+        legend_below(figure, axes[0])
+        title(figure, "Standard deviation of each dimension", what_is_shown(profiles, layer))
         return figure
 
 
@@ -109,19 +119,19 @@ def draw_kurtosis(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) 
         for ax, (name, group) in zip(axes, groups, strict=True):
             n = int(group["n"].iloc[0])
             defined = group.dropna(subset=["kurtosis_excess"])
-            half = 1.96 * np.sqrt(24.0 / n)
-            ax.axhspan(-half, half, color=GREY, alpha=0.35, linewidth=0, label="95 % of Gaussian dimensions")
+            low, high = kurtosis_quantile(n, np.array([-1.96, 1.96]))
+            ax.axhspan(low, high, color=GREY, alpha=0.35, linewidth=0, label="95 % of Gaussian dimensions")
             ax.plot(defined["dimension"], defined["kurtosis_excess"], ".", color=COLOURS[0], markersize=2)
             ax.set_xlim(-0.02 * len(group), 1.02 * len(group))
             worst = _worst(defined, "kurtosis_excess").head(3)
             label_dimensions(ax, worst["dimension"], worst["kurtosis_excess"], worst["dimension"])
             if len(defined) == 0:
-                _say(ax, "no dimension varies")
+                say(ax, "no dimension varies")
             ax.set_title(panel_name(name, n))
             ax.set_xlabel("dimension")
         _label_left(axes, "excess kurtosis")
-        axes[0].legend(loc="upper left", handlelength=1.5)
-        figure.suptitle(f"Excess kurtosis of each dimension: {what_is_shown(profiles, layer)}")
+        legend_below(figure, axes[0])
+        title(figure, "Excess kurtosis of each dimension", what_is_shown(profiles, layer))
         return figure
 
 
@@ -134,10 +144,7 @@ def _worst(group: pd.DataFrame, column: str) -> pd.DataFrame:
     return group.loc[order].head(LABELLED)
 
 
-def _label_left(axes: Sequence, label: str) -> None:
+def _label_left(axes: Sequence[Axes], label: str) -> None:
     for ax in axes[:: 1 if len(axes) == 1 else 2]:
         ax.set_ylabel(label)
 
-
-def _say(ax, text: str) -> None:
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY)

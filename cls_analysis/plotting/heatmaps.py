@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 import scipy.cluster.hierarchy
 import scipy.spatial.distance
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cls_analysis.moments import Array
 from cls_analysis.plotting.names import legend_names, panel_name, what_is_shown
-from cls_analysis.plotting.style import HEATMAP_CELLS, TEXT, new_figure, panels, paper_style, pool_columns
+from cls_analysis.plotting.style import HEATMAP_CELLS, TEXT, new_figure, panels, paper_style, pool_columns, say, title
 from cls_analysis.profiles import Profile
 from cls_analysis.statistics.outliers import mean_dominant, variance_dominant
 from cls_analysis.statistics.spectrum import correlation
@@ -48,7 +49,7 @@ def draw_values(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
     """Vectors of the Profile's sample, a row each; colours end at the 99th percentile of |value|."""
     with paper_style():
         names = legend_names(profiles)
-        figure = new_figure(TEXT, 1.25 * len(names) + 0.45)
+        figure = new_figure(TEXT, 1.4 * len(names) + 0.45)
         axes = figure.subplots(len(names), 1, squeeze=False).ravel().tolist()
         limit = float(np.percentile(table["value"].abs(), 99)) or 1.0
         image = None
@@ -66,17 +67,17 @@ def draw_values(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
                 rasterized=True,
             )
             _mark_outliers(ax, profile, layer)
-            ax.set_title(f"{panel_name(name, profile.n)}, {len(matrix)} rows of it", pad=12)
+            ax.set_title(f"{panel_name(name, profile.n)}, {len(matrix)} rows of it", pad=17)
             ax.set_ylabel("row")
             ax.set_yticks([])
         axes[-1].set_xlabel("dimension")
         assert image is not None
         figure.colorbar(image, ax=axes, extend="both", shrink=0.8, label="value", aspect=30)
-        figure.suptitle(f"Values: {what_is_shown(profiles, layer)}")
+        title(figure, "Values", what_is_shown(profiles, layer))
         return figure
 
 
-def _mark_outliers(ax, profile: Profile, layer: int) -> None:
+def _mark_outliers(ax: Axes, profile: Profile, layer: int) -> None:
     """Numbers of the dominant dimensions above the map."""
     held = profile[layer]
     dominant = np.flatnonzero(mean_dominant(held) | variance_dominant(held))
@@ -162,8 +163,10 @@ def draw_correlation(table: pd.DataFrame, profiles: Sequence[Profile], layer: in
             ax.set_xticks([])
             ax.set_yticks([])
             living = int(profile[layer].living.sum())
+            if living < 2:
+                say(ax, "no dimension varies")
             ax.set_xlabel(f"{living} living dimensions, clustered")
         assert image is not None
         figure.colorbar(image, ax=axes, extend="max", shrink=0.6, label="|r|", aspect=30)
-        figure.suptitle(f"Correlation of dimensions: {what_is_shown(profiles, layer)}")
+        title(figure, "Correlation of dimensions", what_is_shown(profiles, layer))
         return figure

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cls_analysis.errors import OptionError, unknown_name
 from cls_analysis.files import whole_file
@@ -81,7 +81,7 @@ def panels(n: int, *, height: float, **options: Any) -> tuple[Figure, list[Axes]
     """One panel per profile: a single one at column width, several in two columns at text width."""
     columns = 1 if n == 1 else 2
     rows = -(-n // columns)
-    figure = new_figure(COLUMN if n == 1 else TEXT, height * rows + 0.25)
+    figure = new_figure(COLUMN if n == 1 else TEXT, height * rows + 0.4)
     axes = figure.subplots(rows, columns, squeeze=False, **options).ravel().tolist()
     for unused in axes[n:]:
         unused.set_axis_off()
@@ -102,17 +102,20 @@ def line_look(index: int) -> dict[str, Any]:
     return {key: value for key, value in look(index).items() if key != "marker"}
 
 
-def label_dimensions(axes: Axes, x: Sequence[float], y: Sequence[float], names: Sequence[int]) -> None:
-    """Write the dimension's number beside each point, away from zero; a label that would overlap is left out."""
+def label_dimensions(axes: Axes, x: ArrayLike, y: ArrayLike, names: ArrayLike) -> None:
+    """Write the dimension's number beside each point; a label that would overlap one written before is left out."""
     low, high = axes.get_xlim()
-    placed: list[float] = []
-    for position, value, name in zip(x, y, names, strict=True):
-        if any(abs(position - other) < 0.07 * (high - low) for other in placed):
+    bottom, top = axes.get_ylim()
+    placed: list[tuple[float, float]] = []
+    points = np.column_stack([np.asarray(column, dtype=float) for column in (x, y, names)])
+    for position, value, name in points.tolist():
+        at = (position - low) / (high - low), (value - bottom) / (top - bottom)
+        if any(abs(at[0] - other[0]) < 0.09 and abs(at[1] - other[1]) < 0.12 for other in placed):
             continue
-        placed.append(position)
-        right = position < low + 0.85 * (high - low)
+        placed.append(at)
+        right = at[0] < 0.88
         axes.annotate(
-            str(name),
+            f"{name:.0f}",
             (position, value),
             xytext=(3 if right else -3, 0),
             textcoords="offset points",
@@ -120,6 +123,25 @@ def label_dimensions(axes: Axes, x: Sequence[float], y: Sequence[float], names: 
             va="center",
             fontsize=7,
         )
+
+
+def title(figure: Figure, what: str, shown: str) -> None:
+    """The figure's title: what it is of, and which vectors; on two lines where the figure is narrow."""
+    figure.suptitle(f"{what}: {shown}" if figure.get_figwidth() > COLUMN else f"{what}\n{shown}")
+
+
+def say(axes: Axes, text: str) -> None:
+    """Write ``text`` in the middle of an empty panel."""
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY)
+
+
+def legend_below(figure: Figure, axes: Axes) -> None:
+    """The legend of ``axes`` for the whole figure, under it, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if not handles:
+        return
+    columns = 4 if figure.get_figwidth() > COLUMN and max(map(len, labels)) < 24 else 2
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, handlelength=2.5)
 
 
 def pool_columns(matrix: NDArray[Any], cells: int) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -103,7 +103,7 @@ def max_kurtosis_null(n: int, d: int) -> float:
         x = rng.standard_normal((8 * DRAWS, n, d))
         return float(scipy.stats.kurtosis(x, axis=1).max(axis=1).mean())
     points = (np.arange(4_000) + 0.5) / 4_000
-    return float(_kurtosis_quantile(n, scipy.stats.norm.ppf(points ** (1.0 / d))).mean())
+    return float(kurtosis_quantile(n, scipy.stats.norm.ppf(points ** (1.0 / d))).mean())
 
 
 def mean_absolute_correlation_null(n: int) -> float:
@@ -127,8 +127,13 @@ def wishart_eigenvalues(rng: np.random.Generator, dof: int, d: int) -> Array:
     return np.concatenate([np.clip(values[::-1], 0.0, None), np.zeros(d - k)])
 
 
-def _kurtosis_quantile(n: int, z: Array) -> Array:
-    """g2 at the normal score z (Anscombe and Glynn 1983, the transform behind D'Agostino's kurtosis test)."""
+def kurtosis_quantile(n: int, z: Array) -> Array:
+    """g2 of n Gaussian rows at the normal score z (Anscombe and Glynn 1983, the transform of D'Agostino's test).
+
+    Good from about 20 rows on; NaN below 4.
+    """
+    if n < 4:
+        return np.full(np.shape(z), np.nan)
     mean = 3.0 * (n - 1) / (n + 1)
     variance = 24.0 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
     skew = 6.0 * (n * n - 5 * n + 2) / ((n + 7) * (n + 9)) * np.sqrt(6.0 * (n + 3) * (n + 5) / (n * (n - 2) * (n - 3)))

@@ -156,23 +156,3 @@ def _run_json(extraction: Extraction, profile: Profile) -> str:
     machine = {"platform": platform.platform(), "python": platform.python_version(), "device": str(extraction.encoder.device)}
     everything = {"n": profile.n, "extraction": record, "machine": machine}
     return json.dumps(everything, indent=1, sort_keys=True, allow_nan=False) + "\n"
-
-
-def merge(paths: Sequence[Path], out: Path) -> Profile:
-    """Join Profiles of one encoder and settings into one file.
-
-    Raises
-    ------
-    ProfileError
-        If they do not belong together, or share rows.
-    """
-    profile = Profile.load(paths[0])
-    for path in paths[1:]:
-        try:
-            profile = profile.merge(Profile.load(path))
-        except ProfileError as error:
-            raise ProfileError(f"{path}: {error}") from None
-    profile.save(out)
-    return profile
-
-

@@ -1,0 +1,1 @@
+"""One module per command: from parsed arguments to files written."""
