@@ -58,7 +58,9 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        raise ClsAnalysisError(f"{folder}: another process is writing here; wait for it, or give another folder") from None
+        raise ClsAnalysisError(
+            f"{folder}: another process is writing here; wait for it, or give another folder"
+        ) from None
     try:
         yield
     finally:

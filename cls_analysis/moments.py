@@ -240,7 +240,9 @@ class Moments:
             raise DataError(f"co-moments have shape {self._products.shape}, expected {(self.dim, self.dim)}")
         finite = all(np.isfinite(vector).all() for vector in vectors[:4])
         if self.n < 0 or not finite or (self._m2 < 0).any() or (self.n and (self._minimum > self._maximum).any()):
-            raise DataError("these numbers cannot be the moments of any rows (negative, not finite, or minimum > maximum)")
+            raise DataError(
+                "these numbers cannot be the moments of any rows (negative, not finite, or minimum > maximum)"
+            )
 
 
 def check_finite(rows: NDArray[Any], *, first_row: int = 0) -> None:

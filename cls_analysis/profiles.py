@@ -212,7 +212,9 @@ class Profile:
         for layer in self.layers:
             mine, theirs = self[layer], other[layer]
             if mine.dim != theirs.dim:
-                raise ProfileError(f"layer {layer} has {mine.dim} dimensions in one Profile and {theirs.dim} in the other")
+                raise ProfileError(
+                    f"layer {layer} has {mine.dim} dimensions in one Profile and {theirs.dim} in the other"
+                )
             sums = _sums(mine).merge(_sums(theirs))
             sample = np.concatenate([mine.sample, theirs.sample])[keep.order]
             layers[layer] = _layer(sums, sample, keep, provenance.dtype)
@@ -283,7 +285,9 @@ class Profile:
             if shapes != {(layer.dim,)} or not 0 <= layer.n_zero <= layer.n:
                 raise ProfileError(f"layer {number}: the sums of unit vectors do not fit its {layer.dim} dimensions")
             if layer.sample.shape != (len(layer.sample_ids), layer.dim) or not layer.moments.has_covariance:
-                raise ProfileError(f"layer {number}: the sample or the covariance does not fit its {layer.dim} dimensions")
+                raise ProfileError(
+                    f"layer {number}: the sample or the covariance does not fit its {layer.dim} dimensions"
+                )
 
 
 class ProfileBuilder:

@@ -47,7 +47,9 @@ class VectorStore:
         found = self._found_key()
         if found is not None and found != self.key:
             if not overwrite:
-                raise DataError(f"{folder}: holds vectors of another encoder, setting or text; --overwrite replaces them")
+                raise DataError(
+                    f"{folder}: holds vectors of another encoder, setting or text; --overwrite replaces them"
+                )
             for path in folder.glob("block-*.safetensors"):
                 path.unlink()
         make_folder(folder)

@@ -26,7 +26,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Targets = Annotated[list[Path], typer.Argument(metavar="PROFILE_OR_RUN...", help="Profiles, or folders given to --out.")]
+Targets = Annotated[
+    list[Path], typer.Argument(metavar="PROFILE_OR_RUN...", help="Profiles, or folders given to --out.")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -85,7 +87,9 @@ def extract(
     out: Annotated[Path, typer.Option(metavar="RUN", help="Folder for the Profiles.")],
     layers: Annotated[str, typer.Option(help="'all', or numbers separated by commas; -1 is the last.")] = "all",
     source: Annotated[str, typer.Option(help="Vector of a text: cls, pooler, mean, first or last.")] = "cls",
-    vectors: Annotated[bool, typer.Option("--vectors", help="Also store the vectors; resumes where it stopped.")] = False,
+    vectors: Annotated[
+        bool, typer.Option("--vectors", help="Also store the vectors; resumes where it stopped.")
+    ] = False,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens of a batch, padding included.")] = None,
@@ -135,7 +139,9 @@ def extract(
         progress=progress_bar,
     ):
         _note(f"{done.profile.dataset}: {done.report}" if done.report else f"{done.profile.dataset}: there already")
-        _note(f"wrote {done.path}" + (f" and {done.vectors}/" if done.vectors else "") if done.report else f"{done.path}")
+        _note(
+            f"wrote {done.path}" + (f" and {done.vectors}/" if done.vectors else "") if done.report else f"{done.path}"
+        )
 
 
 @app.command()

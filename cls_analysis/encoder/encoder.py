@@ -312,7 +312,9 @@ class Encoder:
             second = self.vectors(self.collate(tokenized, rows), last)[self.n_layers]
             alone = torch.cat([self.vectors(self.collate(tokenized, [row]), last)[self.n_layers] for row in rows])
         if self.device.type == "cpu" and not torch.equal(first, second):
-            raise ClsAnalysisError(f"{self.name}: two passes over one batch differ; does the model draw random numbers?")
+            raise ClsAnalysisError(
+                f"{self.name}: two passes over one batch differ; does the model draw random numbers?"
+            )
         scale = float(first.abs().max())
         difference = float((first - alone).abs().max())
         if self.dtype == "float32" and difference > BATCH_TOLERANCE * scale:

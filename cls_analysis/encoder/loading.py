@@ -187,5 +187,3 @@ def _explain(checkpoint: Checkpoint, error: Exception) -> str:
     if "size mismatch" in message or "ignore_mismatched_sizes" in message:
         return "the weights do not fit the configuration (other shapes); was config.json edited?"
     return f"cannot be loaded ({type(error).__name__}: {message[:200]})"
-
-

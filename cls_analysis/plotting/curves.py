@@ -182,5 +182,3 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
         note = "; layer 0 is one vector for all texts, not drawn" if constant.any() else ""
         title(figure, "Bias by layer", f"{what_is_shown(profiles, None)} (dotted: isotropic null{note})")
         return figure
-
-

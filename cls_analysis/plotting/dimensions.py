@@ -147,4 +147,3 @@ def _worst(group: pd.DataFrame, column: str) -> pd.DataFrame:
 def _label_left(axes: Sequence[Axes], label: str) -> None:
     for ax in axes[:: 1 if len(axes) == 1 else 2]:
         ax.set_ylabel(label)
-

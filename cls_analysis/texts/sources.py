@@ -210,7 +210,9 @@ def _from_object(source: Any, names: Mapping[str, str | None], on_missing: str) 
         table = RawTable([str(column) for column in source.columns], [source[c].tolist() for c in _unique(source)])
         return _from_table(table, "dataframe", "the DataFrame", names, on_missing)
     if isinstance(source, (bytes, Mapping)) or not hasattr(source, "__iter__"):
-        raise DataError(f"texts come as a list of strings or pairs, a table, or a source's name, not {_kind_of(source)}")
+        raise DataError(
+            f"texts come as a list of strings or pairs, a table, or a source's name, not {_kind_of(source)}"
+        )
     rows = source.tolist() if hasattr(source, "tolist") else list(source)
     pairs = [isinstance(row, (list, tuple)) for row in rows]
     if not any(pairs):

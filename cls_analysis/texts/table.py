@@ -141,9 +141,7 @@ def _stratified(classes: NDArray[np.int64], n: int, rng: np.random.Generator) ->
     remainders = np.argsort(wanted - shares, kind="stable")[: n - wanted.sum()]
     wanted[remainders] += 1
     chosen = [
-        rng.choice(np.flatnonzero(classes == number), size, replace=False)
-        for number, size in enumerate(wanted)
-        if size
+        rng.choice(np.flatnonzero(classes == number), size, replace=False) for number, size in enumerate(wanted) if size
     ]
     return np.concatenate(chosen)
 
@@ -223,13 +221,13 @@ def _check_strings(where: str, columns: dict[str, list[Any]], on_missing: str) -
         example = next(v for column in columns.values() for v in [column[bad[0]]] if not isinstance(v, str))
         kind = "the text is missing" if is_missing(example) else f"expected a string, found {type(example).__name__}"
         advice = "; give --on-missing drop or empty to go on" if not wrong else ""
-        raise DataError(f"{where}: {len(bad)} of {len(columns['text'])} rows unusable, {list_rows(bad)}: {kind}{advice}")
+        raise DataError(
+            f"{where}: {len(bad)} of {len(columns['text'])} rows unusable, {list_rows(bad)}: {kind}{advice}"
+        )
     return missing
 
 
-def _check_labels(
-    where: str, labels: list[Any] | None, row_id: NDArray[np.int64]
-) -> tuple[list[Any] | None, bool]:
+def _check_labels(where: str, labels: list[Any] | None, row_id: NDArray[np.int64]) -> tuple[list[Any] | None, bool]:
     """The labels, None where all are hidden; and whether they are. Decided by value: MRPC's test split has labels."""
     if labels is None or all(is_missing(label) for label in labels):
         return None, False

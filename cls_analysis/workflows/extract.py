@@ -139,7 +139,9 @@ def _existing(path: Path, planned: Provenance, parts: tuple[Part, ...]) -> Profi
         ("range of rows", parts, found.parts),
     ):
         if mine != theirs:
-            raise ProfileError(f"{path}: there already, with another {name}; --overwrite replaces it, or give another --out")
+            raise ProfileError(
+                f"{path}: there already, with another {name}; --overwrite replaces it, or give another --out"
+            )
     return profile
 
 
@@ -153,6 +155,10 @@ def _run_json(extraction: Extraction, profile: Profile) -> str:
     report = extraction.report
     record = asdict(report) | {"padding_share": report.padding_share}
     record = {key: value for key, value in record.items() if value == value}  # noqa: PLR0124 (NaN is not equal to itself)
-    machine = {"platform": platform.platform(), "python": platform.python_version(), "device": str(extraction.encoder.device)}
+    machine = {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "device": str(extraction.encoder.device),
+    }
     everything = {"n": profile.n, "extraction": record, "machine": machine}
     return json.dumps(everything, indent=1, sort_keys=True, allow_nan=False) + "\n"

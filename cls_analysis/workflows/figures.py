@@ -54,9 +54,7 @@ def draw_figures(
     return drawn
 
 
-def _draw(
-    name: str, profiles: Sequence[Profile], out: Path, formats: Sequence[str], layer: int, origin: str
-) -> Drawn:
+def _draw(name: str, profiles: Sequence[Profile], out: Path, formats: Sequence[str], layer: int, origin: str) -> Drawn:
     kind = FIGURES[name]
     table = kind.table(profiles, layer)
     figure = kind.draw(table, profiles, layer)

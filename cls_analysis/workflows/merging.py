@@ -25,5 +25,3 @@ def merge_profiles(paths: Sequence[Path], out: Path) -> Profile:
             raise ProfileError(f"{path}: {error}") from None
     profile.save(out)
     return profile
-
-

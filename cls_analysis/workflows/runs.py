@@ -40,7 +40,9 @@ def find_profiles(targets: Sequence[Path]) -> list[Path]:
         elif target.is_dir():
             found.extend(_in_folder(target))
         else:
-            raise ProfileError(f"{target}: no such file or folder; expected a Profile, or the folder given to extract --out")
+            raise ProfileError(
+                f"{target}: no such file or folder; expected a Profile, or the folder given to extract --out"
+            )
     return list(dict.fromkeys(found))
 
 

@@ -112,7 +112,9 @@ def _headed(profile: Profile, table: pd.DataFrame) -> str:
     origin = profile.provenance
     cut = f", {origin.rows_cut} rows cut" if origin.rows_cut else ""
     empty = f", {origin.rows_empty} empty texts" if origin.rows_empty else ""
-    head = f"{profile.encoder} on {profile.dataset}: n = {profile.n:,}, d = {profile.dim}, {origin.source}, {origin.dtype}"
+    head = (
+        f"{profile.encoder} on {profile.dataset}: n = {profile.n:,}, d = {profile.dim}, {origin.source}, {origin.dtype}"
+    )
     return f"{head}{cut}{empty}\n" + table.map(_cell).to_string(index=False)
 
 

@@ -1,0 +1,39 @@
+"""Fixtures that several rooms' tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# No test may reach the network, whatever it loads.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+
+#: Public data sets, if they lie beside the checkout; set CLS_ANALYSIS_DATA to name another folder.
+DATA = Path(os.environ.get("CLS_ANALYSIS_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def glue_dir() -> Path:
+    """Folder of GLUE's official TSV files."""
+    if not (DATA / "glue" / "CoLA" / "dev.tsv").is_file():
+        pytest.skip(f"GLUE's official files are not in {DATA / 'glue'} (set CLS_ANALYSIS_DATA)")
+    return DATA / "glue"
+
+
+@pytest.fixture(scope="session")
+def trec_dir() -> Path:
+    """Folder of TREC's official files."""
+    if not (DATA / "trec" / "TREC_10.label").is_file():
+        pytest.skip(f"TREC's files are not in {DATA / 'trec'} (set CLS_ANALYSIS_DATA)")
+    return DATA / "trec"
+
+
+@pytest.fixture(scope="session")
+def embedded():
+    """The embedded encoder: a real 6-layer BERT."""
+    from cls_analysis import Encoder
+
+    return Encoder.from_pretrained("embedded")
