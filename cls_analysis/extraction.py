@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,6 @@ from cls_analysis.moments import Moments
 from cls_analysis.profiles import Profile, ProfileBuilder, RowSums
 from cls_analysis.provenance import BLOCK_ROWS, Provenance, versions
 from cls_analysis.texts import Texts, load_texts
-
-try:
-    import resource
-except ImportError:  # Windows has no such count
-    resource = None  # type: ignore[assignment]
 
 #: Tokens of a batch, padding included. On a CPU more does not pay once the caches are full.
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
@@ -74,6 +69,17 @@ class Block:
     row_ids: NDArray[np.int64]
     vectors: dict[int, torch.Tensor]
     rows_cut: int
+
+    @classmethod
+    def of_arrays(
+        cls, number: int, row_ids: NDArray[np.int64], vectors: Mapping[int, NDArray[np.float32]], rows_cut: int
+    ) -> Block:
+        """Make a block of vectors that were stored."""
+        return cls(number, row_ids, {layer: torch.from_numpy(rows) for layer, rows in vectors.items()}, rows_cut)
+
+    def arrays(self) -> dict[int, NDArray[np.float32]]:
+        """Copy the vectors to the CPU."""
+        return {layer: rows.cpu().numpy() for layer, rows in self.vectors.items()}
 
 
 class Extraction:
@@ -259,8 +265,8 @@ def extract_vectors(
     result = {layer: np.empty(shape, dtype=np.float32) for layer in extraction.layers}
     done = 0
     for block in extraction:
-        for layer, vectors in block.vectors.items():
-            result[layer][done : done + len(vectors)] = vectors.cpu().numpy()
+        for layer, rows in block.arrays().items():
+            result[layer][done : done + len(rows)] = rows
         done += len(block.row_ids)
     if done != len(texts):
         raise DataError(f"{done} vectors for {len(texts)} texts")
@@ -340,7 +346,9 @@ def _reduce_on_device(x: torch.Tensor) -> RowSums:
 
 def peak_memory() -> float:
     """Most memory this process has used so far, in MiB; NaN where the system does not say (Windows)."""
-    if resource is None:
+    try:
+        import resource  # noqa: PLC0415
+    except ImportError:
         return float("nan")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (1024 * 1024 if sys.platform == "darwin" else 1024)

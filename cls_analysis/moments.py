@@ -150,7 +150,7 @@ class Moments:
             return np.ones(self.dim, dtype=bool)
         magnitude = np.maximum(np.abs(self._minimum), np.abs(self._maximum))
         rounding = ROUNDINGS * np.finfo(np.float64).eps * magnitude
-        return (self._minimum == self._maximum) | (np.sqrt(self._m2 / self.n) <= rounding)
+        return np.asarray((self._minimum == self._maximum) | (np.sqrt(self._m2 / self.n) <= rounding))
 
     @property
     def has_covariance(self) -> bool:

@@ -114,7 +114,7 @@ class Provenance:
         if differing:
             name = differing[0]
             raise ProfileError(
-                f"these Profiles do not belong together: {name} is {mine[name]!r} in one and {theirs[name]!r} in the other"
+                f"these Profiles do not belong together: {name} is {mine[name]!r} in one, {theirs[name]!r} in the other"
             )
         return replace(
             self,
@@ -166,7 +166,7 @@ class Provenance:
             raise ProfileError(f"the metadata has no valid schema_version (found {version!r})")
         if version > SCHEMA_VERSION:
             raise ProfileError(
-                f"it was written by a newer cls-analysis (schema {version}, this one reads up to {SCHEMA_VERSION}): upgrade"
+                f"written by a newer cls-analysis (schema {version}, this one reads up to {SCHEMA_VERSION}): upgrade"
             )
         try:
             encoder = values.pop("encoder")
@@ -193,8 +193,8 @@ def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
             if part.first <= last.last:
                 end = min(last.last, part.last)
                 raise ProfileError(
-                    f"both Profiles hold rows {part.first} to {end} of data set {part.dataset[:12]}: counted twice they would"
-                    " look like structure"
+                    f"both Profiles hold rows {part.first} to {end} of data set {part.dataset[:12]}: "
+                    "counted twice they would look like structure"
                 )
             if part.first == last.last + 1:
                 joined[-1] = replace(last, last=part.last)
@@ -230,7 +230,7 @@ def hash_arrays(arrays: Iterable[tuple[str, NDArray[Any]]]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, array in sorted(arrays, key=lambda item: item[0]):
         digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+        digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
     return digest.hexdigest()
 
 

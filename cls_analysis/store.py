@@ -7,21 +7,31 @@ another key, and what the folder holds is refused rather than mixed in.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
-import torch
 from numpy.typing import NDArray
 
 from cls_analysis.errors import DataError, one_line
-from cls_analysis.extraction import Block, Extraction
 from cls_analysis.files import make_folder, whole_file, write_text
 from cls_analysis.provenance import Provenance, hash_text
 
 MANIFEST = "manifest.json"
+LAYER = "layer."
+
+
+@dataclass(frozen=True)
+class StoredBlock:
+    """Vectors of consecutive rows: layer number -> float32 array (rows, d), in row order."""
+
+    row_ids: NDArray[np.int64]
+    vectors: Mapping[int, NDArray[np.float32]]
+    rows_cut: int
 
 
 class VectorStore:
@@ -60,16 +70,16 @@ class VectorStore:
         """File of a block."""
         return self.folder / f"block-{number:06d}.safetensors"
 
-    def write(self, block: Block) -> None:
+    def write(self, number: int, block: StoredBlock) -> None:
         """Store one block, whole."""
-        tensors = {f"layer.{layer}": vectors.cpu().numpy() for layer, vectors in block.vectors.items()}
+        tensors: dict[str, NDArray[Any]] = {f"{LAYER}{layer}": rows for layer, rows in block.vectors.items()}
         tensors["row_ids"] = block.row_ids
         tensors["rows_cut"] = np.array([block.rows_cut], dtype=np.int64)
-        with whole_file(self.path(block.number)) as temporary:
+        with whole_file(self.path(number)) as temporary:
             safetensors.numpy.save_file(tensors, temporary, metadata={"key": self.key})
 
-    def read(self, number: int) -> Block | None:
-        """A stored block, or None where it is not there, belongs to other work, or cannot be read."""
+    def read(self, number: int) -> StoredBlock | None:
+        """Give a stored block, or None where it is not there, belongs to other work, or cannot be read."""
         path = self.path(number)
         if not path.is_file():
             return None
@@ -77,21 +87,8 @@ class VectorStore:
             tensors = _read(path, self.key)
         except DataError:
             return None
-        vectors = {
-            int(name.removeprefix("layer.")): torch.from_numpy(array)
-            for name, array in tensors.items()
-            if name.startswith("layer.")
-        }
-        return Block(number, tensors["row_ids"], vectors, int(tensors["rows_cut"][0]))
-
-    def blocks(self, extraction: Extraction) -> Iterator[Block]:
-        """All blocks of an extraction: read where stored, else computed and stored."""
-        for number in extraction.blocks:
-            block = self.read(number)
-            if block is None:
-                block = extraction.block(number)
-                self.write(block)
-            yield block
+        vectors = {_layer(name): rows for name, rows in tensors.items() if name.startswith(LAYER)}
+        return StoredBlock(tensors["row_ids"], vectors, int(tensors["rows_cut"][0]))
 
     def _found_key(self) -> str | None:
         path = self.folder / MANIFEST
@@ -118,12 +115,16 @@ def load_vectors(folder: str | Path, layer: int) -> tuple[NDArray[np.float32], N
     rows, ids = [], []
     for path in paths:
         tensors = _read(path, None)
-        if f"layer.{layer}" not in tensors:
-            held = sorted(int(name.removeprefix("layer.")) for name in tensors if name.startswith("layer."))
+        if f"{LAYER}{layer}" not in tensors:
+            held = sorted(_layer(name) for name in tensors if name.startswith(LAYER))
             raise DataError(f"{path}: no layer {layer}; it holds {held}")
-        rows.append(tensors[f"layer.{layer}"])
+        rows.append(tensors[f"{LAYER}{layer}"])
         ids.append(tensors["row_ids"])
     return np.concatenate(rows), np.concatenate(ids)
+
+
+def _layer(name: str) -> int:
+    return int(name.removeprefix(LAYER))
 
 
 def store_key(provenance: Provenance) -> str:
@@ -131,7 +132,7 @@ def store_key(provenance: Provenance) -> str:
     return hash_text(json.dumps([provenance.settings(), [d.hash + d.selection for d in provenance.datasets]]))
 
 
-def _read(path: Path, key: str | None) -> dict[str, NDArray[np.float32]]:
+def _read(path: Path, key: str | None) -> dict[str, NDArray[Any]]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             found = (file.metadata() or {}).get("key")

@@ -48,7 +48,7 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
             raise SystemExit(INTERRUPTED) from None
         except typer.Exit:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (the last resort: one line and a log)
             if _debug:
                 traceback.print_exc()
             if isinstance(error, ClsAnalysisError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import transformers
 from huggingface_hub import constants as hub_constants
 from huggingface_hub import errors as hub_errors
 
-from cls_analysis.errors import LoadingError, MissingPackageError, OptionError, one_line
+from cls_analysis.errors import LoadingError, MissingPackageError, one_line
 
 #: The name of the encoder that comes with the extra ``demo``, and the package that holds it.
 EMBEDDED = "embedded"
@@ -107,9 +108,9 @@ def _ask_hub(name: str, revision: str | None) -> None:
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Silence bars, warnings and load reports of transformers; what they say is read from the loading info instead."""
-    log = transformers.utils.logging
+    log: Any = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity(log.CRITICAL)
+    log.set_verbosity(logging.CRITICAL)
     log.disable_progress_bar()
     try:
         yield
@@ -158,11 +159,12 @@ def load_model(checkpoint: Checkpoint, config: Any, *, pooler: bool, dtype: torc
 def _takes_pooling_layer(config: Any) -> bool:
     """Whether the architecture can be built without a pooler."""
     try:
-        cls = transformers.MODEL_MAPPING[type(config)]
+        architecture: Any = transformers.MODEL_MAPPING[type(config)]
     except KeyError:  # remote code
         return False
-    cls = cls[0] if isinstance(cls, (list, tuple)) else cls
-    return "add_pooling_layer" in inspect.signature(cls.__init__).parameters
+    if isinstance(architecture, (list, tuple)):
+        architecture = architecture[0]
+    return "add_pooling_layer" in inspect.signature(architecture).parameters
 
 
 def _load(checkpoint: Checkpoint, load: Any, **options: Any) -> Any:

@@ -78,7 +78,7 @@ def tokenize(
                 segment_ids[i] = list(short["token_type_ids"][k])
     lengths = np.array([len(row) for row in ids], dtype=np.int64)
     if (lengths == 0).any():
-        empty = [int(row_ids[i]) for i in np.flatnonzero(lengths == 0)]
+        empty = [int(row_ids[i]) for i in np.flatnonzero(lengths == 0).tolist()]
         raise DataError(f"{list_rows(empty)}: no tokens; this tokenizer makes none of an empty text")
     return Tokenized(ids, segment_ids, lengths, cut, cut_pair)
 

@@ -14,7 +14,7 @@ from cls_analysis.profiles import Profile
 
 @dataclass(frozen=True)
 class FigureKind:
-    """One kind of figure: ``table(profiles, layer)`` gives its numbers, ``draw(table, profiles, layer)`` the picture."""
+    """One kind: ``table(profiles, layer)`` gives its numbers, ``draw(table, profiles, layer)`` the picture."""
 
     name: str
     shows: str

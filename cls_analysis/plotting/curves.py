@@ -51,7 +51,7 @@ def concentration_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame
 
 
 def draw_concentration(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Figure:
-    """Left, the Lorenz curve of E[x_i²], largest first; right, the share of the 1, 3 and 10 largest against the null."""
+    """Left, the Lorenz curve of E[x_i²], largest first; right, the share of the 1, 3 and 10 largest and its null."""
     with paper_style():
         figure = new_figure(TEXT, 2.6)
         curve, bars = figure.subplots(1, 2)
@@ -86,7 +86,7 @@ def draw_concentration(table: pd.DataFrame, profiles: Sequence[Profile], layer: 
 
 
 def spectrum_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
-    """Numbers of the figure ``spectrum``: each component's share of the variance, the cumulative share, and the null."""
+    """Numbers of the figure ``spectrum``: each component's share of the variance, their sum so far, and the null."""
     tables = []
     for name, profile in zip(legend_names(profiles), profiles, strict=True):
         held = profile[layer]
@@ -109,7 +109,7 @@ def spectrum_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
 
 
 def draw_spectrum(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Figure:
-    """Left, the variance of each principal component; right, the explained variance; thin, the null of the same n, d."""
+    """Left, the variance of each component; right, the explained variance; thin, the null of the same n and d."""
     with paper_style():
         figure = new_figure(TEXT, 2.6)
         each, cumulative = figure.subplots(1, 2)
@@ -168,12 +168,12 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
         axes = figure.subplots(2, 3, sharex=True).ravel()
         constant = table["n_constant"] == table["dim"]
         shown = table[~constant]
-        for ax, (column, title, limits) in zip(axes, LAYER_PANELS, strict=True):
+        for ax, (column, heading, limits) in zip(axes, LAYER_PANELS, strict=True):
             for index, (name, group) in enumerate(shown.groupby("profile", sort=False)):
                 style = look(index)
                 ax.plot(group["layer"], group[column], label=str(name), **style)
                 ax.plot(group["layer"], group[f"{column}_null"], ":", color=style["color"], linewidth=0.8)
-            ax.set_title(title)
+            ax.set_title(heading)
             ax.set_ylim(*limits)
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         for ax in axes[3:]:

@@ -6,6 +6,7 @@ untouched.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,8 @@ PNG_DPI = 200
 #: Pixels a heat map has room for across the text width at the PNG's resolution.
 HEATMAP_CELLS = int(TEXT * PNG_DPI)
 
-RC: dict[str, Any] = {
+# Any: matplotlib's stubs list every key as a Literal.
+RC: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -151,7 +153,7 @@ def pool_columns(matrix: NDArray[Any], cells: int) -> tuple[NDArray[Any], NDArra
     would hide a single hot column.
     """
     edges = np.unique(np.linspace(0, matrix.shape[1], min(cells, matrix.shape[1]) + 1).astype(np.int64))
-    groups = [matrix[:, a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    groups = [matrix[:, a:b] for a, b in itertools.pairwise(edges)]
     pooled = [np.take_along_axis(g, np.abs(g).argmax(axis=1)[:, None], axis=1)[:, 0] for g in groups]
     return np.stack(pooled, axis=1), edges[:-1]
 

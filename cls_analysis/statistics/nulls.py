@@ -49,8 +49,8 @@ def concentration_null(n: int, d: int) -> ConcentrationNull:
     """Top-k shares and Gini of E[x_i²] over i: d independent χ²_n / n."""
     rng = np.random.default_rng((SEED, n, d))
     draws = rng.chisquare(n, size=(8 * DRAWS, d))
-    tops = [float(np.mean([top_share(row, k) for row in draws])) for k in (1, 3, 10)]
-    return ConcentrationNull(*tops, gini=float(np.mean([gini(row) for row in draws])))
+    top1, top3, top10 = (float(np.mean([top_share(row, k) for row in draws])) for k in (1, 3, 10))
+    return ConcentrationNull(top1, top3, top10, float(np.mean([gini(row) for row in draws])))
 
 
 @lru_cache(maxsize=512)

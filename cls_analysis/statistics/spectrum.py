@@ -31,7 +31,7 @@ def participation_ratio(spectrum: ArrayLike) -> float:
 
 
 def effective_rank(spectrum: ArrayLike) -> float:
-    """exp of the entropy of λ/Σλ, 1 to d (Roy and Vetterli 2007, on eigenvalues of the centred covariance)."""
+    """Exponential of the entropy of λ/Σλ, 1 to d (Roy and Vetterli 2007, on eigenvalues of the centred covariance)."""
     share = np.asarray(spectrum, dtype=np.float64)
     share = share / share.sum()
     if np.isnan(share).any():
@@ -43,7 +43,7 @@ def effective_rank(spectrum: ArrayLike) -> float:
 def explained_variance(spectrum: ArrayLike) -> Array:
     """EV_k: share of the variance in the first k principal components, shape (d,), ascending to 1 (IsoBN 2021)."""
     values = np.asarray(spectrum, dtype=np.float64)
-    return np.cumsum(values) / values.sum()
+    return np.asarray(np.cumsum(values) / values.sum())
 
 
 def isoscore(spectrum: ArrayLike) -> float:
@@ -104,7 +104,7 @@ def _smallest_after_update(values: Array, z: Array) -> float:
 def correlation(layer: LayerProfile) -> Array:
     """Pearson correlations of the dimensions, shape (d, d); NaN in the rows and columns of dead ones."""
     std = np.where(layer.living, layer.moments.std, np.nan)
-    return np.clip(layer.moments.covariance / np.outer(std, std), -1.0, 1.0)
+    return np.asarray(np.clip(layer.moments.covariance / np.outer(std, std), -1.0, 1.0))
 
 
 def mean_absolute_correlation(layer: LayerProfile) -> float:

@@ -66,7 +66,7 @@ def describe(profile: Profile, layers: Sequence[int] | None = None) -> pd.DataFr
 
 
 def summarize(profile: Profile, layers: Sequence[int] | None = None) -> pd.DataFrame:
-    """One row per layer, of ``layers`` or of all, with the null value of the same n and d beside each figure that has one.
+    """One row per layer, of ``layers`` or of all, with the null value of the same n and d where there is one.
 
     Columns
     -------

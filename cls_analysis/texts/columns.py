@@ -55,6 +55,10 @@ def choose_columns(
     label = label_column or (LABEL if LABEL in found else None)
     if text_column is not None:
         return Columns(text_column, pair_column, label)
+    return _guess(where, found, label)
+
+
+def _guess(where: str, found: Sequence[str], label: str | None) -> Columns:
     for first, second in PAIRS:
         if first in found and second in found:
             return Columns(first, second, label)

@@ -77,7 +77,7 @@ def parse_delimited(text: str, where: str, *, delimiter: str, quoting: bool, hea
     Parameters
     ----------
     quoting : bool
-        Whether ``"`` quotes a field (csv), or is a letter (tsv). An unquoted empty cell is absent, ``""`` is empty text.
+        Whether ``"`` quotes a field (csv) or is a letter (tsv). An unquoted empty cell is absent, ``""`` is empty.
     header : sequence of str, or None
         Column names of a file without a header.
     """

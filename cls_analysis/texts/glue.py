@@ -6,7 +6,7 @@ CoLA's train and dev have no header, and the test files of most tasks have no la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ class GlueTask:
     hub_columns: tuple[str, ...]
     label: str
     labels: tuple[str, ...] | None
-    splits: dict[str, tuple[str, ...]]
-    headerless: dict[str, tuple[str, ...]] | None = None
+    splits: Mapping[str, tuple[str, ...]]
+    headerless: Mapping[str, tuple[str, ...]] | None = None
 
 
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -142,7 +142,7 @@ def read_official(task_name: str, split: str | None, data_dir: Path, on_missing:
     folder = data_dir / task.folder
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; --data-dir names the folder that holds GLUE's {task.folder}/")
-    files = {name: path for name, path in _present(folder, task)}
+    files = dict(_present(folder, task))
     if not files:
         raise DataError(f"{folder}: none of GLUE's files for {key} is here (train.tsv, dev.tsv, …)")
     chosen = choose_split(f"glue/{key}", split, list(files))

@@ -92,26 +92,25 @@ def _from_string(
 ) -> Texts:
     if source == "-":
         return make_texts("stdin", _stdin_lines(encoding), on_missing=on_missing)
-    if Path(source).is_file():
-        return _from_table(read_file(Path(source), encoding), Path(source).stem, source, names, on_missing)
     kind, rest = _kind(source)
     if kind == "file":
-        # Not there, or a folder: reading it says so.
         return _from_table(read_file(Path(source), encoding), Path(source).stem, source, names, on_missing)
     place, behind = _split_at(rest)
     if behind is not None and split is not None:
         raise OptionError(f"{source}: the split is given twice (@{behind} and split={split!r})")
     chosen = behind or split
-    if kind == "sample":
-        return _from_sample(place, chosen, on_missing)
-    if kind == "trec":
-        return _from_trec(Path(place), chosen, on_missing)
     if kind == "glue" and data_dir is not None:
         return glue.read_official(place, chosen, data_dir, on_missing)
-    return _from_hub(kind, place, chosen, names, on_missing)
+    if kind in ("glue", "hub"):
+        return _from_hub(kind, place, chosen, names, on_missing)
+    read = _from_sample if kind == "sample" else _from_trec
+    return read(place, chosen, on_missing)
 
 
 def _kind(source: str) -> tuple[str, str]:
+    """Which kind of source a string names, and the rest of it; an existing file wins over ``glue/…``."""
+    if Path(source).is_file():
+        return "file", source
     for prefix, kind in (("sample:", "sample"), ("trec:", "trec"), ("hub:", "hub"), ("glue/", "glue")):
         if source.startswith(prefix):
             return kind, source.removeprefix(prefix)
@@ -156,7 +155,8 @@ def _from_sample(name: str, split: str | None, on_missing: str) -> Texts:
     return _from_table(read_file(path, "utf-8"), f"sample:{name}", str(path), no_names, on_missing)
 
 
-def _from_trec(folder: Path, split: str | None, on_missing: str) -> Texts:
+def _from_trec(place: str, split: str | None, on_missing: str) -> Texts:
+    folder = Path(place)
     files = {name: folder / file for name, file in TREC_FILES.items() if (folder / file).is_file()}
     if not files:
         raise DataError(f"{folder}: none of TREC's files is here ({', '.join(TREC_FILES.values())})")

@@ -12,11 +12,11 @@ from typing import Any
 
 from cls_analysis.encoder import Encoder
 from cls_analysis.errors import ProfileError
-from cls_analysis.extraction import Extraction, ExtractionReport, ProgressCallback, profile_blocks
+from cls_analysis.extraction import Block, Extraction, ExtractionReport, ProgressCallback, profile_blocks
 from cls_analysis.files import locked, write_text
 from cls_analysis.profiles import Profile
 from cls_analysis.provenance import Part, Provenance, parts_of
-from cls_analysis.store import VectorStore
+from cls_analysis.store import StoredBlock, VectorStore
 from cls_analysis.texts import Texts, load_texts
 from cls_analysis.workflows.runs import VECTORS_ENDING, profile_path
 
@@ -120,10 +120,22 @@ def _extract_one(
     store = VectorStore(folder, planned, overwrite=overwrite) if folder else None
     with progress(extraction.n_rows, extraction.texts.identity.label) as callback:
         extraction.progress = callback
-        profile = profile_blocks(extraction, store.blocks(extraction) if store else extraction)
+        profile = profile_blocks(extraction, _stored(extraction, store) if store else extraction)
     profile.save(path)
     write_text(path.with_suffix(".run.json"), _run_json(extraction, profile))
     return Extracted(path, profile, extraction.report, folder)
+
+
+def _stored(extraction: Extraction, store: VectorStore) -> Iterator[Block]:
+    """All blocks of an extraction: read where stored, else computed and stored."""
+    for number in extraction.blocks:
+        stored = store.read(number)
+        if stored is not None:
+            yield Block.of_arrays(number, stored.row_ids, stored.vectors, stored.rows_cut)
+            continue
+        block = extraction.block(number)
+        store.write(number, StoredBlock(block.row_ids, block.arrays(), block.rows_cut))
+        yield block
 
 
 def _existing(path: Path, planned: Provenance, parts: tuple[Part, ...]) -> Profile | None:
