@@ -24,8 +24,8 @@ from cls_analysis.profiles import Profile, ProfileBuilder, RowSums
 from cls_analysis.provenance import BLOCK_ROWS, Provenance, versions
 from cls_analysis.texts import Texts, load_texts
 
-#: Tokens of a batch, padding included. On a CPU more does not pay once the caches are full.
-BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
+#: Tokens of a batch, padding included. On a CPU more does not pay: it only adds padding.
+BATCH_TOKENS = {"cpu": 1_024, "cuda": 65_536}
 
 #: Called after each batch with the rows and tokens done since the last call.
 ProgressCallback = Callable[[int, int], None]

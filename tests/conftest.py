@@ -37,3 +37,34 @@ def embedded():
     from cls_analysis import Encoder
 
     return Encoder.from_pretrained("embedded")
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory):
+    """Gives the folder of a tiny network by the name of its architecture; each is made once."""
+    import tiny
+
+    root = tmp_path_factory.mktemp("tiny")
+    made: dict[str, Path] = {}
+
+    def folder(name: str) -> Path:
+        if name not in made:
+            made[name] = tiny.make_folder(name, root / name)
+        return made[name]
+
+    return folder
+
+
+@pytest.fixture
+def tiny_encoder(tiny_folder):
+    """Loads a tiny network as an Encoder of its own, which a test may change."""
+    import tiny
+
+    from cls_analysis import Encoder
+
+    def load(name: str, **options) -> Encoder:
+        return Encoder.from_pretrained(
+            tiny_folder(name), **{"source": tiny.ARCHITECTURES[name].source, "device": "cpu"} | options
+        )
+
+    return load

@@ -20,13 +20,13 @@ from cls_analysis.statistics.outliers import mean_dominant, variance_dominant
 from cls_analysis.statistics.spectrum import correlation
 
 #: Rows of a panel of ``values``.
-VALUE_ROWS = 32
+VALUE_ROWS = 24
 #: Cells along the side of a panel of ``correlation`` when it stands alone, and among others.
 CORRELATION_CELLS, CORRELATION_CELLS_SMALL = 384, 128
 
 
 def values_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
-    """Numbers of the figure ``values``: of up to 32 sampled rows, every dimension, or the extreme of each group."""
+    """Numbers of the figure ``values``: of up to 24 sampled rows, every dimension, or the extreme of each group."""
     tables = []
     for name, profile in zip(legend_names(profiles), profiles, strict=True):
         held = profile[layer]

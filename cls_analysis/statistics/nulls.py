@@ -18,7 +18,7 @@ from cls_analysis.statistics.concentration import gini, top_share
 from cls_analysis.statistics.spectrum import effective_rank, explained_variance, isoscore, participation_ratio
 
 #: Draws per null value: enough for the third digit of every spectral one.
-DRAWS = 16
+DRAWS = 8
 SEED = 20_191_110
 #: The skewed distribution of g2 is not approximated well below so many rows; there it is drawn.
 FEW_ROWS = 20
@@ -48,7 +48,7 @@ class SpectrumNull:
 def concentration_null(n: int, d: int) -> ConcentrationNull:
     """Top-k shares and Gini of E[x_i²] over i: d independent χ²_n / n."""
     rng = np.random.default_rng((SEED, n, d))
-    draws = rng.chisquare(n, size=(8 * DRAWS, d))
+    draws = rng.chisquare(n, size=(16 * DRAWS, d))
     top1, top3, top10 = (float(np.mean([top_share(row, k) for row in draws])) for k in (1, 3, 10))
     return ConcentrationNull(top1, top3, top10, float(np.mean([gini(row) for row in draws])))
 
@@ -85,7 +85,7 @@ def std_ratio_null(n: int, d: int) -> float:
     if n < 2 or d < 1:
         return float("nan")
     rng = np.random.default_rng((SEED, n, d, 3))
-    std = np.sqrt(rng.chisquare(n - 1, size=(8 * DRAWS, d)))
+    std = np.sqrt(rng.chisquare(n - 1, size=(16 * DRAWS, d)))
     return float(np.mean(std.max(axis=1) / np.median(std, axis=1)))
 
 
@@ -100,7 +100,7 @@ def max_kurtosis_null(n: int, d: int) -> float:
         return float("nan")
     if n < FEW_ROWS:
         rng = np.random.default_rng((SEED, n, d, 4))
-        x = rng.standard_normal((8 * DRAWS, n, d))
+        x = rng.standard_normal((16 * DRAWS, n, d))
         return float(scipy.stats.kurtosis(x, axis=1).max(axis=1).mean())
     points = (np.arange(4_000) + 0.5) / 4_000
     return float(kurtosis_quantile(n, scipy.stats.norm.ppf(points ** (1.0 / d))).mean())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy.optimize
 from numpy.typing import ArrayLike
@@ -10,18 +12,33 @@ from cls_analysis.moments import Array, single_threaded_blas
 from cls_analysis.profiles import LayerProfile
 
 
-def eigenvalues(matrix: ArrayLike) -> Array:
-    """Eigenvalues of a symmetric positive semi-definite matrix, largest first; rounding below 0 is 0."""
+@dataclass(frozen=True)
+class Eigensystem:
+    """Eigenvalues of the covariance of the living dimensions, ascending, and the mean in that basis."""
+
+    values: Array
+    mean: Array
+
+
+def eigensystem(layer: LayerProfile) -> Eigensystem:
+    """Decompose the covariance once, for everything that is read from it; empty for a collapsed layer."""
+    living = np.flatnonzero(layer.living)
+    if len(living) == 0:
+        return Eigensystem(np.empty(0), np.empty(0))
     with single_threaded_blas():
-        values = np.linalg.eigvalsh(np.asarray(matrix, dtype=np.float64))
-    return np.clip(values[::-1], 0.0, None)
+        values, vectors = np.linalg.eigh(layer.moments.covariance[np.ix_(living, living)])
+        return Eigensystem(np.clip(values, 0.0, None), vectors.T @ layer.moments.mean[living])
 
 
-def covariance_spectrum(layer: LayerProfile) -> Array:
-    """Eigenvalues λ of the centred covariance, largest first, shape (d,); NaN where the layer is collapsed."""
+def covariance_spectrum(layer: LayerProfile, system: Eigensystem | None = None) -> Array:
+    """Eigenvalues λ of the centred covariance, largest first, shape (d,); 0 for dead dimensions.
+
+    NaN where the layer is collapsed.
+    """
     if layer.collapsed:
         return np.full(layer.dim, np.nan)
-    return eigenvalues(layer.moments.covariance)
+    values = (system or eigensystem(layer)).values[::-1]
+    return np.concatenate([values, np.zeros(layer.dim - len(values))])
 
 
 def participation_ratio(spectrum: ArrayLike) -> float:
@@ -55,7 +72,7 @@ def isoscore(spectrum: ArrayLike) -> float:
     return (participation_ratio(spectrum) - 1.0) / (d - 1.0) if d > 1 else float("nan")
 
 
-def condition_number(layer: LayerProfile) -> float:
+def condition_number(layer: LayerProfile, system: Eigensystem | None = None) -> float:
     """λmax/λmin of E[x xᵀ] over living dimensions, ≥ 1; NaN if n is not larger than their number.
 
     It bounds how fast plain gradient descent can train a linear layer on these vectors. NaN, too, where λmin lies below
@@ -63,21 +80,16 @@ def condition_number(layer: LayerProfile) -> float:
 
     Notes
     -----
-    Where the mean is much longer than the spread, λmin of E[x xᵀ] drowns in the rounding of λmax. It is found instead
-    as the smallest root of the secular equation of the rank-one update C + μμᵀ, 1 + Σ z_i²/(λ_i − λ) = 0 with z the
-    mean in the eigenbasis of the covariance C (Golub 1973), which keeps the digits of C.
+    Where the mean is much longer than the spread, λmin of E[x xᵀ] drowns in the rounding of λmax. Both are found
+    instead as roots of the secular equation of the rank-one update C + μμᵀ, 1 + Σ z_i²/(λ_i − λ) = 0 with z the mean in the
+    eigenbasis of the covariance C (Golub 1973), which keeps the digits of C.
     """
-    living = layer.living
-    if layer.collapsed or layer.n <= int(living.sum()):
+    if layer.collapsed or layer.n <= int(layer.living.sum()):
         return float("nan")
-    mean = layer.moments.mean[living]
-    covariance = layer.moments.covariance[np.ix_(living, living)]
-    with single_threaded_blas():
-        values, vectors = np.linalg.eigh(covariance)
-        largest = float(np.linalg.eigvalsh(covariance + np.outer(mean, mean))[-1])
-    smallest = _smallest_after_update(values, vectors.T @ mean)
-    resolution = len(values) * np.finfo(np.float64).eps * values[-1]
-    return largest / smallest if smallest > resolution else float("nan")
+    system = system or eigensystem(layer)
+    smallest = _smallest_after_update(system.values, system.mean)
+    resolution = len(system.values) * np.finfo(np.float64).eps * system.values[-1]
+    return _largest_after_update(system.values, system.mean) / smallest if smallest > resolution else float("nan")
 
 
 def _smallest_after_update(values: Array, z: Array) -> float:
@@ -99,6 +111,21 @@ def _smallest_after_update(values: Array, z: Array) -> float:
     if secular(high) <= 0.0:
         return float(values[1])
     return lowest + float(scipy.optimize.brentq(secular, low, high, xtol=gap * 1e-15))
+
+
+def _largest_after_update(values: Array, z: Array) -> float:
+    """Largest eigenvalue of diag(values) + z zᵀ, values ascending: at most ‖z‖² above the largest of them."""
+    highest, reach = float(values[-1]), float(z @ z)
+    if reach == 0.0:
+        return highest
+
+    def secular(offset: float) -> float:
+        return 1.0 - float((z**2 / (highest - values + offset)).sum())
+
+    low, high = reach * 1e-15, reach * (1.0 + 1e-12)
+    if secular(low) >= 0.0:
+        return highest
+    return highest + float(scipy.optimize.brentq(secular, low, high, xtol=reach * 1e-15))
 
 
 def correlation(layer: LayerProfile) -> Array:

@@ -18,6 +18,7 @@ from cls_analysis.statistics.spectrum import (
     condition_number,
     covariance_spectrum,
     effective_rank,
+    eigensystem,
     explained_variance,
     isoscore,
     mean_absolute_correlation,
@@ -141,7 +142,8 @@ def outlier_labels(layer: LayerProfile) -> list[str]:
 def _summarize_layer(number: int, layer: LayerProfile) -> dict[str, Any]:
     moments = layer.moments
     energy = moments.energy
-    spectrum = covariance_spectrum(layer)
+    system = eigensystem(layer)
+    spectrum = covariance_spectrum(layer, system)
     explained = _padded(explained_variance(spectrum))
     std = moments.std[layer.living]
     kurtosis = moments.kurtosis_excess[layer.living]
@@ -164,7 +166,7 @@ def _summarize_layer(number: int, layer: LayerProfile) -> dict[str, Any]:
         "ev1": float(explained[0]),
         "ev2": float(explained[1]),
         "ev3": float(explained[2]),
-        "condition_number": condition_number(layer),
+        "condition_number": condition_number(layer, system),
         "mean_abs_correlation": mean_absolute_correlation(layer),
         "std_ratio": float(std.max() / np.median(std)) if len(std) else float("nan"),
         "median_kurtosis_excess": float(np.median(kurtosis)) if len(kurtosis) else float("nan"),

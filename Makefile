@@ -1,0 +1,64 @@
+# Each of demo, test, check, figures and bench sets up what it needs: a virtual environment with pinned versions.
+#   PYTHON=python3.12   another interpreter (3.11 or newer)
+#   TORCH=skip          keep the torch that this interpreter already has (a CUDA build, say)
+#   DATA=DIR            folder of GLUE's official TSV files, for figures and bench
+
+PYTHON ?= python3
+VENV ?= .venv
+DATA ?= ../shared/data/glue
+TORCH ?= pinned
+BIN := $(VENV)/bin
+GALLERY := glue/cola@dev glue/mrpc@dev glue/rte@dev glue/sst2@dev
+
+ifeq ($(TORCH),skip)
+VENV_OPTIONS := --system-site-packages
+CONSTRAINTS := $(VENV)/constraints.txt
+else
+VENV_OPTIONS :=
+CONSTRAINTS := constraints.txt
+endif
+
+.PHONY: demo test check figures bench clean
+
+demo: $(VENV)/demo.installed
+	$(BIN)/cls-analysis demo --out demo
+
+test: $(VENV)/dev.installed
+	$(BIN)/python -m pytest
+
+check: $(VENV)/dev.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+figures: $(VENV)/demo.installed
+	@test -d "$(DATA)" || { echo "make figures: no folder $(DATA); give DATA=DIR, the folder of GLUE's official TSV files" >&2; exit 2; }
+	$(BIN)/cls-analysis extract embedded $(GALLERY) --data-dir $(DATA) --out $(VENV)/gallery
+	$(BIN)/cls-analysis figures $(VENV)/gallery --out figures --format png
+
+bench: $(VENV)/bench.installed
+	$(BIN)/python benchmarks/extraction.py --data $(DATA)
+	$(BIN)/python benchmarks/moments.py
+	$(BIN)/python benchmarks/tables.py
+
+clean:
+	rm -rf $(VENV) demo dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "make: Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing)." \
+	       "Name another with PYTHON=python3.12 (Debian: apt-get install python3)" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "make: $(PYTHON) cannot make virtual environments (Debian: apt-get install python3-venv)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV_OPTIONS) $(VENV)
+
+$(VENV)/constraints.txt: constraints.txt $(VENV)/bin/python
+	grep -v '^torch==' constraints.txt > $@
+
+$(VENV)/demo.installed: EXTRAS := demo
+$(VENV)/dev.installed: EXTRAS := demo,hub,dev
+$(VENV)/bench.installed: EXTRAS := demo,bench
+$(VENV)/%.installed: $(VENV)/bin/python pyproject.toml $(CONSTRAINTS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[$(EXTRAS)]'
+	@touch $@
