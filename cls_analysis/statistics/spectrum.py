@@ -75,8 +75,8 @@ def isoscore(spectrum: ArrayLike) -> float:
 def condition_number(layer: LayerProfile, system: Eigensystem | None = None) -> float:
     """λmax/λmin of E[x xᵀ] over living dimensions, ≥ 1; NaN if n is not larger than their number.
 
-    It bounds how fast plain gradient descent can train a linear layer on these vectors. NaN, too, where λmin lies below
-    the rounding of the covariance.
+    It bounds how fast plain gradient descent can train a linear layer on these vectors. NaN, too, where λmin lies
+    below the rounding of the covariance.
 
     Notes
     -----

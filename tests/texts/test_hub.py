@@ -126,7 +126,8 @@ def test_case_05_text_that_looks_missing_in_a_folder(write):
 
 
 def test_the_only_split_needs_no_name(write):
-    texts = load_texts(f"hub:{Path(write('set/train.jsonl', '{"text": "a"}')).parent}")
+    path = Path(write("set/train.jsonl", '{"text": "a"}'))
+    texts = load_texts(f"hub:{path.parent}")
     assert (texts.split, texts.text) == ("train", ["a"])
 
 

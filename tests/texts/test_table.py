@@ -50,7 +50,7 @@ def test_case_06_missing_dropped_with_the_ids_and_labels_of_the_others():
 
 
 @pytest.mark.parametrize("on_missing", ["drop", "empty"])
-@pytest.mark.parametrize("value", [3, 1.5, True, b"a", ["a", "b", "c"][0:0], {"a": 1}], ids=repr)
+@pytest.mark.parametrize("value", [3, 1.5, True, b"a", [], {"a": 1}], ids=repr)
 def test_case_06_what_is_no_string_is_never_dropped(value, on_missing, refused):
     with refused(DataError, "1 of 3", "row 2", f"expected a string, found {type(value).__name__}"):
         make_texts("set", ["a", None, value], on_missing=on_missing)
@@ -231,8 +231,8 @@ def test_repr_says_what_it_holds():
 
 def test_comparing_texts_gives_an_answer():
     one, other = load_texts(["a", "b"]), load_texts(["a", "c"])
-    assert one == one  # noqa: PLR0124
     assert one != other
+    assert one == load_texts(one)
     assert len({one, other}) == 2
 
 
