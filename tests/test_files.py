@@ -12,6 +12,10 @@ from cls_analysis.errors import ClsAnalysisError, DataError
 from cls_analysis.files import bundled, locked, make_folder, whole_file, write_text
 
 
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
 def test_whole_file_appears_only_at_the_end(tmp_path):
     path = tmp_path / "new" / "result.csv"
     with whole_file(path) as temporary:
@@ -21,16 +25,20 @@ def test_whole_file_appears_only_at_the_end(tmp_path):
         assert not path.exists()
         temporary.write_text("whole")
     assert path.read_text() == "whole"
-    assert os.listdir(path.parent) == ["result.csv"]
+    assert names(path.parent) == ["result.csv"]
 
 
 def test_failure_leaves_the_old_file_and_no_litter(tmp_path):
     path = write_text(tmp_path / "a.txt", "old")
+
+    def write_half(temporary):
+        temporary.write_text("ne")
+        raise ZeroDivisionError
+
     with pytest.raises(ZeroDivisionError), whole_file(path) as temporary:
-        temporary.write_text("new")
-        _ = 1 / 0
+        write_half(temporary)
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.txt"]
+    assert names(tmp_path) == ["a.txt"]
 
 
 def test_result_is_as_readable_as_any_file(tmp_path):
@@ -53,7 +61,7 @@ def test_what_stands_in_the_way_is_named(tmp_path):
     (tmp_path / "folder" / "sub").mkdir(parents=True)
     with pytest.raises(DataError, match=r"folder: cannot be written"):
         write_text(tmp_path / "folder", "x")
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+    assert names(tmp_path) == ["file", "folder"]
 
 
 def test_second_process_is_refused_at_once(tmp_path):

@@ -81,8 +81,8 @@ def condition_number(layer: LayerProfile, system: Eigensystem | None = None) -> 
     Notes
     -----
     Where the mean is much longer than the spread, λmin of E[x xᵀ] drowns in the rounding of λmax. Both are found
-    instead as roots of the secular equation of the rank-one update C + μμᵀ, 1 + Σ z_i²/(λ_i − λ) = 0 with z the mean in the
-    eigenbasis of the covariance C (Golub 1973), which keeps the digits of C.
+    instead as roots of the secular equation of the rank-one update C + μμᵀ, 1 + Σ z_i²/(λ_i − λ) = 0 with z the mean
+    in the eigenbasis of the covariance C (Golub 1973), which keeps the digits of C.
     """
     if layer.collapsed or layer.n <= int(layer.living.sum()):
         return float("nan")

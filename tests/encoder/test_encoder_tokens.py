@@ -79,15 +79,15 @@ def test_case_29_a_side_lost_whole_is_an_error_that_names_the_row(name, max_leng
 
 
 @pytest.mark.parametrize("name", tiny.WITH_CLS)
-@pytest.mark.parametrize("max_length", [5, 6, 7])
+@pytest.mark.parametrize("max_length", [6, 7])
 def test_no_row_is_longer_than_the_limit(name, max_length):
     encoder = built(name, max_length=max_length)
     lengths = encoder.tokenize(tiny.words(1, 6, 9), tiny.words(1, 2, 9, seed=1)).lengths
     assert lengths.max() <= max_length
 
 
-@pytest.mark.parametrize(("name", "dropped"), [("roberta", True), ("distilbert", True), ("modernbert", True)])
-def test_case_12_segments_never_reach_a_model_without_them(name, dropped):
+@pytest.mark.parametrize("name", ["roberta", "distilbert", "modernbert"])
+def test_case_12_segments_never_reach_a_model_without_them(name):
     encoder = built(name)
     batch = encoder.collate(encoder.tokenize(["a b"], ["c d"]), [0])
     assert "token_type_ids" not in batch

@@ -121,7 +121,7 @@ def test_names_of_tasks_and_splits(task, split, glue):
         ),
         ("QQP__dev", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t1\n", ["a"], ["b"], [1]),
         ("RTE__dev", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tnot_entailment\n", ["a"], ["b"], [1]),
-        ("CoLA__dev", "gj04\t0\t*\ttext\tto\n".replace("\tto", ""), ["text"], None, [0]),
+        ("CoLA__dev", "gj04\t0\t*\ttext\n", ["text"], None, [0]),
         ("WNLI__test", "index\tsentence1\tsentence2\n0\ta\tb\n", ["a"], ["b"], None),
     ],
 )

@@ -177,6 +177,13 @@ def test_case_47_a_ragged_file_in_a_folder_is_explained(write, refused):
         load_texts(f"hub:{folder}@train")
 
 
+def test_case_46_datasets_logs_nothing_itself(write, caplog):
+    folder = Path(write("set/train.csv", "text,label\na,1\nb,1,2\n")).parent
+    with pytest.raises(LoadingError):
+        load_texts(f"hub:{folder}@train")
+    assert caplog.records == []
+
+
 def test_progress_bars_are_as_before(folder):
     load_texts(f"hub:{folder}@test")
     assert datasets.is_progress_bar_enabled()

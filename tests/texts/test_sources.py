@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import cls_analysis
 from cls_analysis import load_texts
 from cls_analysis.errors import DataError, OptionError
 from cls_analysis.texts import SAMPLES
@@ -172,8 +171,8 @@ def test_a_split_of_what_has_none(source, write, tmp_path, monkeypatch, refused)
         load_texts(source, split="dev")
 
 
-def test_another_split_of_loaded_texts(trec_dir, refused):
-    texts = load_texts(f"trec:{trec_dir}@test")
+def test_another_split_of_loaded_texts(write, refused):
+    texts = load_texts(f"trec:{Path(write('TREC_10.label', 'NUM:dist How far ?')).parent}@test")
     assert load_texts(texts, split="test") is texts
     with refused(OptionError, "train", "test"):
         load_texts(texts, split="train")
@@ -232,14 +231,14 @@ def test_the_bundled_samples(name):
     assert (texts.name, texts.split) == (f"sample:{name}", None)
     assert len(texts) >= 300
     sides = [texts.text] if texts.pair is None else [texts.text, texts.pair]
-    assert all(3 <= sum(map(len, map(str.split, row))) <= 60 for row in zip(*sides, strict=True))
+    assert all(3 <= len(text.split()) <= 60 for side in sides for text in side)
     assert len(set(zip(*sides, strict=True))) == len(texts)
     assert min(Counter(texts.require_labels()).values()) > len(texts) / 10
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_bundled_samples_as_csv_reads_them(name):
-    path = Path(cls_analysis.__file__).parents[1] / "data" / "samples" / f"{name}.csv"
+    path = Path(__file__).parents[2] / "data" / "samples" / f"{name}.csv"
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
     texts = load_texts(f"sample:{name}")
