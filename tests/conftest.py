@@ -43,7 +43,9 @@ def embedded():
 def tiny_folder(tmp_path_factory):
     """Gives the folder of a tiny network by the name of its architecture; each is made once."""
     import tiny
+    import torch
 
+    torch.set_num_threads(1)  # products this small gain nothing by a second one, and wait for it where others work
     root = tmp_path_factory.mktemp("tiny")
     made: dict[str, Path] = {}
 

@@ -268,7 +268,8 @@ def test_case_13_the_rows_of_the_first_check_are_named_too(bert, row):
 def test_case_13_infinity_in_one_layer_names_row_and_layer(bert):
     def overflow(module, inputs, output):
         states = output[0] if isinstance(output, tuple) else output
-        states[(inputs[0].shape[1] == 9), 0, 4] = float("inf")
+        if states.shape[1] == 9:
+            states[:, 0, 4] = float("inf")
 
     bert.model.encoder.layer[0].register_forward_hook(overflow)
     with pytest.raises(DataError, match="^row 2 non-finite: .*layer 1 .*float16"):
@@ -400,7 +401,9 @@ def test_sums_on_a_device_are_those_on_the_cpu(case):
     }[case].astype(np.float32)
     expected, found = RowSums.of(rows), extraction._reduce_on_device(torch.from_numpy(rows))
     assert found.n_zero == expected.n_zero
-    arrays = [(sums.moments.to_arrays() | {"u": sums.unit_sum, "uu": sums.unit_square_sum}) for sums in (expected, found)]
+    arrays = [
+        (sums.moments.to_arrays() | {"u": sums.unit_sum, "uu": sums.unit_square_sum}) for sums in (expected, found)
+    ]
     assert arrays[0].keys() == arrays[1].keys()
     for name, array in arrays[0].items():
         scale = np.abs(array).max()
@@ -415,7 +418,12 @@ def test_sums_on_a_device_are_those_on_the_cpu(case):
 def test_a_profile_says_where_it_comes_from(tiny_encoder):
     encoder = tiny_encoder("xlnet", max_length=30, dtype="bfloat16")
     provenance = compute_profile(encoder, load_texts(["a", "", "b"]), [1, -1]).provenance
-    assert (provenance.layers, provenance.dtype, provenance.rows_empty, provenance.rows_cut) == ((1, 3), "bfloat16", 1, 0)
+    assert (provenance.layers, provenance.dtype, provenance.rows_empty, provenance.rows_cut) == (
+        (1, 3),
+        "bfloat16",
+        1,
+        0,
+    )
     assert provenance.encoder == encoder.identity()
     assert provenance.threads == (torch.get_num_threads(),)
     assert provenance.devices == ("cpu",)

@@ -59,13 +59,13 @@ def choose_columns(
 
 
 def _guess(where: str, found: Sequence[str], label: str | None) -> Columns:
+    others = [column for column in found if column != label]
     for first, second in PAIRS:
-        if first in found and second in found:
+        if first in others and second in others:
             return Columns(first, second, label)
     for single in SINGLES:
-        if single in found:
+        if single in others:
             return Columns(single, None, label)
-    others = [column for column in found if column != label]
     if len(others) == 1:
         return Columns(others[0], None, label)
     raise DataError(

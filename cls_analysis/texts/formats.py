@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ import pyarrow.parquet
 
 from cls_analysis.errors import DataError, one_line, unknown_name
 
-Table = Mapping[str, Sequence[Any]]
+#: Last row given to the parser behind the file's own.
+_MARK = "\x1aend of file\x1a"
 
 
 class RawTable(dict[str, list[Any]]):
@@ -51,13 +52,13 @@ def read_file(path: Path, encoding: str) -> RawTable:
 def decode(data: bytes, where: str, encoding: str) -> str:
     """Decode ``data``; a byte-order mark is dropped, a bad byte named."""
     try:
-        text = data.decode("utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding)
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{where}: byte {error.start} (0x{data[error.start]:02x}) is not valid {encoding}; "
             "give the file's encoding with --encoding, as in --encoding latin-1"
         ) from None
-    except LookupError:
+    except (LookupError, ValueError):
         raise DataError(f"{where}: unknown encoding {encoding!r}") from None
     return text.removeprefix("\ufeff")
 
@@ -81,10 +82,12 @@ def parse_delimited(text: str, where: str, *, delimiter: str, quoting: bool, hea
     header : sequence of str, or None
         Column names of a file without a header.
     """
-    data = text.encode("utf-8", "surrogatepass")
-    if not data.strip():
+    if not text.strip():
         raise DataError(f"{where}: the file is empty")
     names = list(header) if header else _header(text, where, delimiter, quoting)
+    # A last row of our own: an unclosed quote swallows it, and a header without a line feed is no special case.
+    mark = delimiter.join([_MARK] * len(names))
+    data = (text if text.endswith("\n") else text + "\n").encode("utf-8", "surrogatepass") + mark.encode() + b"\n"
     # Own names while parsing, so that repeated ones in the header do not fold into one column.
     numbered = [f"column {index}" for index in range(len(names))]
     try:
@@ -92,7 +95,7 @@ def parse_delimited(text: str, where: str, *, delimiter: str, quoting: bool, hea
             pa.py_buffer(data),
             # One block for the whole file: rows of any size fit, and errors name the row.
             read_options=pa.csv.ReadOptions(
-                block_size=max(len(data) + 1, 1 << 16),
+                block_size=min(max(len(data) + 1, 1 << 16), 2**31 - 1),
                 use_threads=False,
                 column_names=numbered,
                 skip_rows_after_names=0 if header else 1,
@@ -115,6 +118,9 @@ def parse_delimited(text: str, where: str, *, delimiter: str, quoting: bool, hea
     except pa.ArrowInvalid as error:
         raise DataError(f"{where}: {_parse_error(str(error), header is None)}") from None
     columns = [table.column(index).to_pylist() for index in range(table.num_columns)]
+    if not columns[0] or columns[0][-1] != _MARK:
+        raise DataError(f'{where}: row {max(len(columns[0]) - 1, 0)}: a quote (") is opened and never closed')
+    columns = [column[:-1] for column in columns]
     if len(columns) == 1:
         # In a file of one column a blank line is the only way to write an empty text.
         columns = [["" if cell is None else cell for cell in columns[0]]]
@@ -123,12 +129,18 @@ def parse_delimited(text: str, where: str, *, delimiter: str, quoting: bool, hea
 
 def _header(text: str, where: str, delimiter: str, quoting: bool) -> list[str]:
     reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE,
+        strict=True,
     )
     try:
-        return next(reader)
+        names = next(reader)
     except (csv.Error, StopIteration) as error:
         raise DataError(f"{where}: no header could be read ({error})") from None
+    if not names:
+        raise DataError(f"{where}: the first line is blank; expected a header")
+    return names
 
 
 def _parse_error(message: str, has_header: bool) -> str:
@@ -154,8 +166,10 @@ def _read_jsonl(path: Path, encoding: str) -> RawTable:
     lines = read_text(path, encoding).split("\n")
     for number, line in enumerate(lines[:-1] if lines[-1].strip() == "" else lines):
         try:
-            row = json.loads(line)
-        except ValueError as error:
+            row = json.loads(line, object_pairs_hook=_without_repeats)
+        except DataError as error:
+            raise DataError(f"{path}: row {number}: {error}") from None
+        except (ValueError, RecursionError) as error:
             raise DataError(f"{path}: row {number} is not JSON ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}: row {number}: expected a JSON object, found {type(row).__name__}")
@@ -166,9 +180,18 @@ def _read_jsonl(path: Path, encoding: str) -> RawTable:
     return RawTable(names, [[row.get(name) for row in rows] for name in names])
 
 
+def _without_repeats(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, unless a key stands in it twice: Python would keep the last value without a word."""
+    row = dict(items)
+    if len(row) < len(items):
+        keys = [key for key, _ in items]
+        raise DataError(f"repeated key {next(key for key in keys if keys.count(key) > 1)!r}")
+    return row
+
+
 def _read_parquet(path: Path, encoding: str) -> RawTable:
     try:
-        table = pa.parquet.read_table(path)
+        table = pa.parquet.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({one_line(error, 120)})") from None
     return RawTable(table.column_names, [column.to_pylist() for column in table.columns])

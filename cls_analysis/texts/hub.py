@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cls_analysis.errors import LoadingError, MissingPackageError, OptionError, one_line
+from cls_analysis.errors import LoadingError, MissingPackageError, OptionError, one_line, unknown_name
 from cls_analysis.texts.glue import SPLIT_ALIASES
 
 
@@ -29,7 +30,7 @@ def load_hub_split(name: str, config: str | None, split: str | None) -> tuple[An
     label = f"hub:{name}" + (f":{config}" if config else "")
     with _quiet(datasets):
         try:
-            loaded = datasets.load_dataset(name, config)
+            loaded = datasets.load_dataset(name, config, **_reading(datasets, name, config))
         except Exception as error:
             raise LoadingError(f"{label}: {explain(error)}") from None
     names = list(loaded.keys())
@@ -41,11 +42,19 @@ def load_hub_split(name: str, config: str | None, split: str | None) -> tuple[An
     for candidate in (split, wanted.get(split, split), SPLIT_ALIASES.get(split, split)):
         if candidate in names:
             return loaded[candidate], candidate
-    raise OptionError(f"{label}: unknown split {split!r}; known: {', '.join(names)}")
+    raise OptionError(f"{label}: {unknown_name('split', split, names)}")
+
+
+def _reading(datasets: Any, name: str, config: str | None) -> dict[str, Any]:
+    """For CSV files: cells as they are, since by default "NA" and its like would become missing."""
+    builder = datasets.load_dataset_builder(name, config)
+    return {"keep_default_na": False} if hasattr(getattr(builder, "config", None), "keep_default_na") else {}
 
 
 def explain(error: BaseException) -> str:
     """The cause of a failed load in one line with what to do."""
+    if type(error).__name__ == "DatasetGenerationError" and error.__cause__ is not None:
+        error = error.__cause__
     name, message = type(error).__name__, one_line(error)
     if name in ("GatedRepoError", "DatasetNotFoundError") and "gated" in message:
         return "gated: accept its terms on the hub and log in (hf auth login)"
@@ -54,7 +63,9 @@ def explain(error: BaseException) -> str:
     if "Config name is missing" in message or "BuilderConfig" in message:
         return f"name one of its configurations, as in hub:NAME:CONFIG ({message[:160]})"
     if name in ("OfflineModeIsEnabled", "ConnectionError", "ConnectError", "LocalEntryNotFoundError"):
-        return "not in the local cache, and the hub cannot be reached (offline)"
+        import datasets
+
+        return f"not in the local cache {datasets.config.HF_DATASETS_CACHE}, and the hub cannot be reached (offline)"
     if name in ("DatasetNotFoundError", "RepositoryNotFoundError", "FileNotFoundError", "DataFilesNotFoundError"):
         return f"not found: {message[:200]}"
     return f"{name}: {message[:200]}"
@@ -64,9 +75,12 @@ def explain(error: BaseException) -> str:
 def _quiet(datasets: Any) -> Iterator[None]:
     """No progress bars of ``datasets`` where this tool shows its own."""
     shown = datasets.is_progress_bar_enabled()
+    level = datasets.logging.get_verbosity()
     datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(logging.CRITICAL + 1)
     try:
         yield
     finally:
+        datasets.logging.set_verbosity(level)
         if shown:
             datasets.enable_progress_bars()

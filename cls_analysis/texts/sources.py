@@ -73,10 +73,12 @@ def load_texts(
     names = {"text_column": text_column, "pair_column": pair_column, "label_column": label_column}
     if isinstance(source, Texts):
         texts = source
+        if split is not None and texts.split not in (None, split):
+            raise OptionError(f"{texts.name} is split {texts.split!r}, not {split!r}")
     elif isinstance(source, (str, Path)):
         texts = _from_string(str(source), split, names, Path(data_dir) if data_dir else None, encoding, on_missing)
     else:
-        texts = _from_object(source, names, on_missing)
+        texts = _from_object(source, names, on_missing, split)
     if split is not None and texts.split is None:
         raise OptionError(f"{texts.name} has no splits; split={split!r} belongs to hub:, glue/ and trec: sources")
     return texts if limit is None else texts.sample(limit)
@@ -109,8 +111,11 @@ def _from_string(
 
 def _kind(source: str) -> tuple[str, str]:
     """Which kind of source a string names, and the rest of it; an existing file wins over ``glue/…``."""
-    if Path(source).is_file():
-        return "file", source
+    try:
+        if Path(source).is_file():
+            return "file", source
+    except OSError as error:
+        raise DataError(f"{source[:60]}: no such file ({error.strerror})") from None
     for prefix, kind in (("sample:", "sample"), ("trec:", "trec"), ("hub:", "hub"), ("glue/", "glue")):
         if source.startswith(prefix):
             return kind, source.removeprefix(prefix)
@@ -120,7 +125,7 @@ def _kind(source: str) -> tuple[str, str]:
 def _split_at(rest: str) -> tuple[str, str | None]:
     """``name@split`` taken apart."""
     place, at, behind = rest.rpartition("@")
-    return (place, behind) if at and behind else (rest, None)
+    return (place, behind) if at and behind and "/" not in behind else (rest, None)
 
 
 def _stdin_lines(encoding: str) -> list[str]:
@@ -180,13 +185,14 @@ def _from_hub(kind: str, place: str, split: str | None, names: Mapping[str, str 
         return _from_columns(dataset, f"glue/{key}", columns, on_missing, glue.SPLIT_ALIASES.get(chosen, chosen))
     name, colon, config = place.partition(":")
     dataset, chosen = load_hub_split(name, config if colon else None, split)
-    return _from_columns(dataset, name, names, on_missing, chosen)
+    return _from_columns(dataset, Path(name).name if Path(name).is_dir() else name, names, on_missing, chosen)
 
 
 def _from_columns(
     dataset: Any, name: str, names: Mapping[str, str | None], on_missing: str, split: str | None = None
 ) -> Texts:
     """Read a ``datasets`` data set (anything with ``column_names`` and ``features``)."""
+    dataset = dataset.with_format(None)
     columns = choose_columns(name, list(dataset.column_names), **names)
     feature = dataset.features.get(columns.label) if columns.label and dataset.features else None
     label_names = getattr(feature, "names", None)
@@ -201,15 +207,16 @@ def _from_columns(
     )
 
 
-def _from_object(source: Any, names: Mapping[str, str | None], on_missing: str) -> Texts:
+def _from_object(source: Any, names: Mapping[str, str | None], on_missing: str, split: str | None) -> Texts:
+    if isinstance(source, Mapping) and hasattr(source, "column_names"):
+        chosen = glue.choose_split("dataset", split, list(source))
+        return _from_columns(source[chosen], "dataset", names, on_missing, chosen)
     if hasattr(source, "column_names") and hasattr(source, "features"):
-        if isinstance(source.column_names, Mapping):
-            raise OptionError(f"a dictionary of splits, choose one: {', '.join(source.column_names)}")
         return _from_columns(source, "dataset", names, on_missing)
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
         table = RawTable([str(column) for column in source.columns], [source[c].tolist() for c in _unique(source)])
         return _from_table(table, "dataframe", "the DataFrame", names, on_missing)
-    if isinstance(source, (bytes, Mapping)) or not hasattr(source, "__iter__"):
+    if isinstance(source, (bytes, Mapping, set, frozenset)) or not hasattr(source, "__iter__"):
         raise DataError(
             f"texts come as a list of strings or pairs, a table, or a source's name, not {_kind_of(source)}"
         )
@@ -223,7 +230,7 @@ def _from_object(source: Any, names: Mapping[str, str | None], on_missing: str) 
 def _from_pairs(rows: Sequence[Any], pairs: Sequence[bool], on_missing: str) -> Texts:
     for row, (value, is_pair) in enumerate(zip(rows, pairs, strict=True)):
         if not is_pair and not is_missing(value):
-            raise DataError(f"row {row}: a single text among pairs; give two lists of texts, or only pairs")
+            raise DataError(f"row {row}: a single text among pairs; give only pairs, or only texts")
         if is_pair and len(value) != 2:
             raise DataError(f"row {row}: expected a pair of two texts, found {len(value)} of them")
     first = [value[0] if is_pair else None for value, is_pair in zip(rows, pairs, strict=True)]

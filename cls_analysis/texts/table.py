@@ -16,9 +16,10 @@ from cls_analysis.provenance import DatasetIdentity, hash_texts
 
 #: What to do with rows whose text is missing.
 ON_MISSING = ("error", "drop", "empty")
+MISSING = "the text is missing"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Texts:
     """Rows of text, or of pairs of texts.
 
@@ -100,7 +101,7 @@ class Texts:
             pair=None if self.pair is None else [self.pair[i] for i in chosen],
             label=None if self.label is None else [self.label[i] for i in chosen],
             row_id=self.row_id[chosen],
-            selection=selection or self.selection,
+            selection=", ".join(part for part in (self.selection, selection) if part and part != "all") or "all",
         )
 
     def first(self, n: int) -> Texts:
@@ -174,15 +175,17 @@ def make_texts(
         raise DataError(f"{where}: no rows")
     columns = {"text": list(text)} | ({} if pair is None else {"pair": list(pair)})
     missing = _check_strings(where, columns, on_missing)
+    # Over all rows, missing ones as empty, so that a row's id and the data set's hash name the same row however
+    # missing ones are treated.
+    everything = {key: ["" if is_missing(value) else value for value in column] for key, column in columns.items()}
     row_id = np.arange(len(text), dtype=np.int64)
     labels = None if label is None else list(label)
     if missing and on_missing == "drop":
         row_id = np.setdiff1d(row_id, np.array(missing))
-        columns = {key: [column[i] for i in row_id] for key, column in columns.items()}
         labels = None if labels is None else [labels[i] for i in row_id]
         if len(row_id) == 0:
             raise DataError(f"{where}: the text of every row is missing")
-    columns = {key: ["" if is_missing(value) else value for value in column] for key, column in columns.items()}
+    columns = {key: [column[i] for i in row_id] for key, column in everything.items()}
     labels, hidden = _check_labels(where, labels, row_id)
     return Texts(
         name=name,
@@ -191,7 +194,7 @@ def make_texts(
         label=labels,
         row_id=row_id,
         split=split,
-        hash=hash_texts(columns["text"], columns.get("pair")),
+        hash=hash_texts(everything["text"], everything.get("pair")),
         label_names=label_names,
         labels_hidden=hidden,
         n_dropped=len(text) - len(row_id),
@@ -210,21 +213,30 @@ def _check_strings(where: str, columns: dict[str, list[Any]], on_missing: str) -
     missing: list[int] = []
     wrong: list[int] = []
     for row, values in enumerate(zip(*columns.values(), strict=True)):
-        if all(isinstance(value, str) for value in values):
-            continue
-        if all(isinstance(value, str) or is_missing(value) for value in values):
-            missing.append(row)
-        else:
-            wrong.append(row)
+        kinds = {_kind(value) for value in values}
+        if kinds != {"text"}:
+            (missing if kinds <= {"text", MISSING} else wrong).append(row)
     if wrong or (missing and on_missing == "error"):
         bad = sorted(wrong + (missing if on_missing == "error" else []))
-        example = next(v for column in columns.values() for v in [column[bad[0]]] if not isinstance(v, str))
-        kind = "the text is missing" if is_missing(example) else f"expected a string, found {type(example).__name__}"
+        kind = next(kind for column in columns.values() if (kind := _kind(column[bad[0]])) != "text")
         advice = "; give --on-missing drop or empty to go on" if not wrong else ""
         raise DataError(
             f"{where}: {len(bad)} of {len(columns['text'])} rows unusable, {list_rows(bad)}: {kind}{advice}"
         )
     return missing
+
+
+def _kind(value: Any) -> str:
+    """``text`` if it can be tokenised, else what is wrong with it."""
+    if is_missing(value):
+        return MISSING
+    if not isinstance(value, str):
+        return f"expected a string, found {type(value).__name__}"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "half a surrogate pair, which is no character"
+    return "text"
 
 
 def _check_labels(where: str, labels: list[Any] | None, row_id: NDArray[np.int64]) -> tuple[list[Any] | None, bool]:

@@ -287,7 +287,12 @@ def noise(tiny_folder):
     lines = [f"{name} {tiny.ARCHITECTURES[name].source} {tiny_folder(name)}" for name in tiny.NAMES]
     environment = {key: value for key, value in os.environ.items() if key != "TOKENIZERS_PARALLELISM"}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], input="\n".join(lines), capture_output=True, text=True, env=environment, check=True
+        [sys.executable, "-c", SCRIPT],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
     )
     assert done.stdout == ""
     parts = done.stderr.split("== ")[1:]

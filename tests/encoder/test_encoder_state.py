@@ -107,7 +107,8 @@ def test_unknown_source_and_dtype_name_the_nearest(tiny_encoder):
 
 
 @pytest.mark.parametrize(
-    ("layers", "resolved"), [("all", (0, 1, 2, 3)), (-1, (3,)), ([-1, 0], (0, 3)), ((3, -1), (3,)), (np.arange(2), (0, 1))]
+    ("layers", "resolved"),
+    [("all", (0, 1, 2, 3)), (-1, (3,)), ([-1, 0], (0, 3)), ((3, -1), (3,)), (np.arange(2), (0, 1))],
 )
 def test_case_27_layers_are_0_to_3(loaded, layers, resolved):
     assert loaded("bert").resolve_layers(layers) == resolved

@@ -39,7 +39,9 @@ def test_case_7_a_tokenizer_without_a_limit_takes_the_models():
     assert encoder.tokenize(text).lengths.tolist() == [64]
 
 
-@pytest.mark.parametrize(("tokenizer", "wanted", "used"), [(32, None, 32), (32, 16, 16), (512, None, 64), (512, 64, 64)])
+@pytest.mark.parametrize(
+    ("tokenizer", "wanted", "used"), [(32, None, 32), (32, 16, 16), (512, None, 64), (512, 64, 64)]
+)
 def test_case_7_the_least_limit_counts(tokenizer, wanted, used):
     encoder = built("bert", tokenizer_options={"model_max_length": tokenizer}, max_length=wanted)
     assert encoder.max_length == used
