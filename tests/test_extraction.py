@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ def test_case_12_a_pair_is_not_two_texts(bert):
 def test_rows_keep_the_ids_of_their_data_set(bert):
     texts = load_texts(["a", None, "b", "[CLS]"], on_missing="drop")
     assert compute_profile(bert, texts.take([0, 1]))[3].sample_ids.tolist() == [0, 2]
-    with pytest.raises(DataError, match="^row 3"):
+    with pytest.raises(DataError, match=r"^row 3"):
         compute_profile(bert, texts)
 
 
@@ -174,7 +175,7 @@ def test_shards_are_contiguous_and_complete():
         blocks = -(-n // 4)
         for count in range(1, blocks + 1):
             runs = [list(shard_blocks(n, (i, count))) for i in range(count)]
-            assert sum(runs, []) == list(range(blocks))
+            assert list(chain(*runs)) == list(range(blocks))
             assert all(runs)
 
 
@@ -251,7 +252,7 @@ def test_case_13_a_vector_that_is_not_finite_names_its_row(bert, value, lengths)
     texts[7] = " ".join("q" * lengths[7])
     poison = bert.tokenizer.convert_tokens_to_ids("q")
     bert.model.embeddings.word_embeddings.weight[poison] = value
-    with pytest.raises(DataError, match="^row 7 non-finite.*layer"):
+    with pytest.raises(DataError, match=r"^row 7 non-finite.*layer"):
         extract_vectors(bert, texts, "all")
 
 
@@ -272,7 +273,7 @@ def test_case_13_infinity_in_one_layer_names_row_and_layer(bert):
             states[:, 0, 4] = float("inf")
 
     bert.model.encoder.layer[0].register_forward_hook(overflow)
-    with pytest.raises(DataError, match="^row 2 non-finite: .*layer 1 .*float16"):
+    with pytest.raises(DataError, match=r"^row 2 non-finite: .*layer 1 .*float16"):
         extract_vectors(bert, tiny.words(3, 3, 7), "all", batch_tokens=9)
 
 
@@ -288,7 +289,7 @@ def test_case_25_that_text_is_fine_where_cls_is_not_read(tiny_encoder):
 
 @pytest.mark.usefixtures("small_blocks")
 def test_case_6_a_row_without_tokens_names_its_row(tiny_encoder):
-    with pytest.raises(DataError, match="^row 5: no tokens"):
+    with pytest.raises(DataError, match=r"^row 5: no tokens"):
         compute_profile(tiny_encoder("gpt2"), ["a", "b", "c", "d", "e", "", "f"])
 
 

@@ -160,7 +160,7 @@ def test_case_41_other_work_is_refused_and_replaced_only_if_asked(tiny_encoder, 
         {"encoder": tiny_encoder("bert"), "texts": load_texts(TEXTS).first(4)},
     ]
     for other in others:
-        with pytest.raises(DataError, match="another encoder, setting or text.*--overwrite"):
+        with pytest.raises(DataError, match=r"another encoder, setting or text.*--overwrite"):
             store_vectors(tmp_path, **other)
         assert contents(tmp_path) == before
     store_vectors(tmp_path, change_a_weight(tiny_encoder("bert")), overwrite=True)
@@ -189,15 +189,19 @@ def test_case_41_blocks_of_other_work_are_never_joined(tiny_encoder, tmp_path):
     assert len(vectors) == 4
 
 
-def test_case_41_a_stored_block_of_other_rows_is_not_taken_for_these(tiny_encoder, tmp_path):
+@pytest.mark.parametrize("kind", ["taken", "missing"])
+def test_case_41_a_stored_block_of_other_rows_is_not_taken_for_these(tiny_encoder, tmp_path, kind):
     """Two selections of one data set may share key and block number."""
-    texts = load_texts(TEXTS)
-    store_vectors(tmp_path, tiny_encoder("bert"), texts.take([0, 1, 2]))
+    if kind == "taken":
+        one, other = load_texts(TEXTS).take([0, 1, 2]), load_texts(TEXTS).take([5, 6, 7])
+    else:
+        one, other = (load_texts(["a", None, "b"], on_missing=what) for what in ("empty", "drop"))
+    store_vectors(tmp_path, tiny_encoder("bert"), one)
     try:
-        profile = store_vectors(tmp_path, tiny_encoder("bert"), texts.take([5, 6, 7]))
+        profile = store_vectors(tmp_path, tiny_encoder("bert"), other)
     except ClsAnalysisError:
         return
-    assert profile[3].sample_ids.tolist() == [5, 6, 7]
+    assert profile[3].sample_ids.tolist() == other.row_id.tolist()
 
 
 def test_the_key_depends_on_the_selection_and_not_on_the_name(tiny_encoder):
@@ -279,9 +283,9 @@ def test_vectors_can_be_asked_for_after_the_profile(run):
 
 def test_case_41_other_settings_are_refused_and_replaced_only_if_asked(run):
     before = run(max_length=20).path.read_bytes()
-    with pytest.raises(ProfileError, match="max_length.*--overwrite"):
+    with pytest.raises(ProfileError, match=r"max_length.*--overwrite"):
         run(max_length=8)
-    with pytest.raises(ProfileError, match="layers.*--overwrite"):
+    with pytest.raises(ProfileError, match=r"layers.*--overwrite"):
         run(max_length=20, layers=[-1])
     done = run(max_length=8, overwrite=True)
     assert done.path.read_bytes() != before
@@ -294,7 +298,7 @@ def test_case_41_one_changed_weight_is_other_work(run, tmp_path):
     weights = safetensors.torch.load_file(path)
     weights["encoder.layer.1.output.dense.bias"][0] += 1.0
     safetensors.torch.save_file(weights, path, metadata={"format": "pt"})
-    with pytest.raises(ProfileError, match="weights_hash.*--overwrite"):
+    with pytest.raises(ProfileError, match=r"weights_hash.*--overwrite"):
         run(vectors=True)
     done = run(vectors=True, overwrite=True)
     assert np.abs(load_vectors(done.vectors, 3)[0] - old).max() > 0.01

@@ -35,9 +35,10 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        warnings.showwarning = _show_warning
         try:
-            command(*args, **kwargs)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                command(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
             # The reader has gone, as in `… | head`: nothing more to say, and nothing to complain of at exit.

@@ -50,15 +50,16 @@ def find_checkpoint(name_or_path: str | Path, revision: str | None, trust_remote
     """
     name = str(name_or_path)
     options: dict[str, Any] = {"trust_remote_code": trust_remote_code, "local_files_only": True}
-    if name == EMBEDDED and not Path(name).is_dir():
+    if name == EMBEDDED:
         return Checkpoint(EMBEDDED, str(_embedded_folder()), options)
-    if Path(name).is_dir():
-        if not (Path(name) / "config.json").is_file():
-            raise LoadingError(f"{name}: the folder holds no config.json; expected a saved Hugging Face model")
+    if (Path(name) / "config.json").is_file():
         return Checkpoint(Path(name).resolve().name, name, options)
     if Path(name).is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        if Path(name).is_dir():
+            raise LoadingError(f"{name}: the folder holds no config.json; expected a saved Hugging Face model")
         raise LoadingError(f"{name}: no such folder (a hub name has the form user/model)")
     options["revision"] = revision
+    # A folder of the same name without a model in it (a RUN, say) does not hide a hub name.
     if not _cached(name, revision):
         _ask_hub(name, revision)
         options["local_files_only"] = False

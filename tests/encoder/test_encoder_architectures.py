@@ -131,9 +131,10 @@ def test_case_25_xlnet_reads_its_last_token(tiny_encoder):
     """Left-padded index -1 is right, right-padded index -1 is not."""
     encoder = tiny_encoder("xlnet")
     ids, pad = encoder.tokenize(["a b c"]).ids[0], encoder.tokenizer.pad_token_id
-    alone = encoder.cls_rows({"input_ids": [ids]}, -1)[3]
+    alone = encoder.cls_rows({"input_ids": [ids], "token_type_ids": [[0, 0, 0, 0, 2]]}, -1)[3]
     left = {"input_ids": [[pad, pad, *ids]], "attention_mask": [[0, 0, 1, 1, 1, 1, 1]]}
-    right = {"input_ids": [[*ids, pad, pad]], "attention_mask": [[1, 1, 1, 1, 1, 0, 0]]}
+    left["token_type_ids"] = [[3, 3, 0, 0, 0, 0, 2]]
+    right = {name: [row[0][2:] + row[0][:2]] for name, row in left.items()}
     assert_close(encoder.cls_rows(left, -1)[3], alone)
     assert_close(encoder.cls_rows(right, -1)[3], alone)
     with torch.no_grad():

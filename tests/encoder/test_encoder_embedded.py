@@ -106,5 +106,5 @@ def test_case_29_truncation_of_a_pair(embedded):
 def test_case_42_a_fully_masked_row_is_refused_where_attention_kinds_would_disagree(embedded):
     from cls_analysis.errors import DataError
 
-    with pytest.raises(DataError, match="^row 0: no token attended"):
+    with pytest.raises(DataError, match=r"^row 0: no token attended"):
         embedded.cls_rows({"input_ids": [[101, 102]], "attention_mask": [[0, 0]]})

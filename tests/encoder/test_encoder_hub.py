@@ -1,4 +1,4 @@
-"""Hub names: the cache first, one request at most, one line for whatever goes wrong. Nothing here reaches the network."""
+"""Hub names: the cache first, one request at most, one line for whatever goes wrong. Nothing reaches the network."""
 
 from __future__ import annotations
 
@@ -122,6 +122,15 @@ def test_a_cached_model_asks_nobody(hub, cache, tiny_folder, revision):
 def test_a_cached_model_loads_offline(cache, tiny_folder):
     put(cache, tiny_folder("bert"))
     assert Encoder.from_pretrained(NAME, device="cpu").n_layers == tiny.LAYERS
+
+
+def test_a_folder_of_the_same_name_without_a_model_hides_nothing(hub, cache, tiny_folder, tmp_path, monkeypatch):
+    """Results of a model are easily kept in a folder of its name."""
+    put(cache, tiny_folder("bert"))
+    (tmp_path / NAME).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert Encoder.from_pretrained(NAME, device="cpu").hidden_size == tiny.HIDDEN
+    assert hub.calls == []
 
 
 def test_another_revision_than_the_cached_one_is_asked_for(hub, cache, tiny_folder):

@@ -224,10 +224,11 @@ def test_a_folder_is_named_by_its_last_part(tiny_folder, monkeypatch):
     assert load(f"{tiny_folder('bert')}/").name == "bert"
 
 
-def test_a_folder_called_embedded_is_a_folder(tiny_folder, tmp_path, monkeypatch):
+def test_a_folder_called_embedded_is_reached_by_its_path(tiny_folder, tmp_path, monkeypatch):
     shutil.copytree(tiny_folder("bert"), tmp_path / "embedded")
     monkeypatch.chdir(tmp_path)
-    assert load("embedded").hidden_size == tiny.HIDDEN
+    assert load("./embedded").hidden_size == tiny.HIDDEN
+    assert load("embedded").hidden_size == 384
 
 
 # -- quiet -----------------------------------------------------------------------------------------------------------

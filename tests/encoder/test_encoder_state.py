@@ -108,15 +108,22 @@ def test_unknown_source_and_dtype_name_the_nearest(tiny_encoder):
 
 @pytest.mark.parametrize(
     ("layers", "resolved"),
-    [("all", (0, 1, 2, 3)), (-1, (3,)), ([-1, 0], (0, 3)), ((3, -1), (3,)), (np.arange(2), (0, 1))],
+    [
+        ("all", (0, 1, 2, 3)),
+        (-1, (3,)),
+        (np.int64(-1), (3,)),
+        ([-1, 0], (0, 3)),
+        ((3, -1), (3,)),
+        (np.arange(2), (0, 1)),
+    ],
 )
 def test_case_27_layers_are_0_to_3(loaded, layers, resolved):
     assert loaded("bert").resolve_layers(layers) == resolved
 
 
-@pytest.mark.parametrize("layers", [4, -5, [], "last", [0, 9]])
+@pytest.mark.parametrize("layers", [4, -5, [], "last", [0, 9], [1.5]])
 def test_a_layer_that_does_not_exist(loaded, layers):
-    with pytest.raises(OptionError, match="3"):
+    with pytest.raises(OptionError, match="layers"):
         loaded("bert").resolve_layers(layers)
 
 
@@ -257,6 +264,22 @@ def test_the_tokenizer_hash_does_not_depend_on_its_last_call(tiny_encoder):
     before = encoder.identity().tokenizer_hash
     encoder.tokenizer(["a b c", "d"], truncation=True, max_length=3, padding=True)
     assert encoder.identity().tokenizer_hash == before
+
+
+def test_case_41_the_side_that_is_cut_counts():
+    """Rows over the limit then have other vectors."""
+    left, right = (
+        Encoder(tiny.make_model("bert"), tiny.make_tokenizer("bert", truncation_side=side), max_length=5, device="cpu")
+        for side in ("left", "right")
+    )
+    assert left.tokenize(["a b c d"]).ids != right.tokenize(["a b c d"]).ids
+    assert left.identity() != right.identity()
+
+
+def test_case_27_an_encoder_without_its_decoder_has_the_same_final_norm():
+    model, tokenizer = tiny.make_model("t5", kind="T5EncoderModel"), tiny.make_tokenizer("t5")
+    encoder = Encoder(model, tokenizer, source="mean", apply_final_norm=True, device="cpu")
+    assert encoder.identity().final_norm == "applied to all layers"
 
 
 def test_the_poolers_weights_count_for_source_pooler_alone(tmp_path):

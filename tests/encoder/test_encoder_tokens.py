@@ -108,6 +108,20 @@ def test_case_12_segments_are_asked_for_where_the_tokenizer_would_leave_them_out
     assert segments == [[0, 0, 0, 1, 1, 2] if name == "xlnet" else [0, 0, 0, 0, 1, 1]]
 
 
+@pytest.mark.parametrize(("name", "pair"), [("albert", "c d"), ("big_bird", "c d"), ("xlnet", "c d"), ("xlnet", None)])
+def test_case_12_a_batch_without_segment_ids_is_no_silent_error(name, pair):
+    """As these tokenizers make it by default: the right vector or an error, nothing else."""
+    encoder, pairs = built(name), None if pair is None else [pair]
+    batch = encoder.tokenizer(["a b"], pairs, return_tensors="pt")
+    assert "token_type_ids" not in batch
+    expected = encoder.cls_rows(encoder.collate(encoder.tokenize(["a b"], pairs), [0]))[3]
+    try:
+        found = encoder.cls_rows(batch)[3]
+    except DataError:
+        return
+    assert np.abs(found - expected).max() <= 1e-5
+
+
 # -- rows without tokens ---------------------------------------------------------------------------------------------
 
 
@@ -116,7 +130,7 @@ def test_case_6_an_empty_text_is_legal_where_it_has_marks_and_an_error_where_it_
     rows = bert.cls_rows(bert.collate(bert.tokenize([""]), [0]))[3]
     assert rows.shape == (1, tiny.HIDDEN)
     assert np.isfinite(rows).all()
-    with pytest.raises(DataError, match="^row 4: no tokens"):
+    with pytest.raises(DataError, match=r"^row 4: no tokens"):
         built("gpt2").tokenize(["a", "", "b"], row_ids=[3, 4, 5])
 
 
@@ -137,7 +151,7 @@ def test_case_42_a_row_that_attends_to_nothing_is_refused(method):
     encoder = built("bert")
     batch = encoder.collate(encoder.tokenize(tiny.words(2, 9)), [0, 1])
     batch["attention_mask"][0] = 0
-    with pytest.raises(DataError, match="^row 0: no token attended"):
+    with pytest.raises(DataError, match=r"^row 0: no token attended"):
         getattr(encoder, method)(batch)
 
 
@@ -177,3 +191,19 @@ def test_case_26_a_tokenizer_without_a_padding_token_still_batches():
     rows = encoder.cls_rows(encoder.collate(encoder.tokenize(tiny.words(2, 9)), [0, 1]))
     alone = encoder.cls_rows(encoder.collate(encoder.tokenize(tiny.words(2, 9)), [0]))
     assert np.abs(rows[3][:1] - alone[3]).max() <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_case_7_a_batch_longer_than_the_positions_names_its_row(name):
+    encoder = built(name)
+    longer = encoder.tokenizer(tiny.words(2, 70), padding=True, return_tensors="pt")
+    with pytest.raises(DataError, match="row 1"):
+        encoder.cls_rows(longer)
+
+
+def test_a_token_that_the_network_has_no_vector_for_names_its_row():
+    model, tokenizer = tiny.make_model("bert"), tiny.make_tokenizer("bert")
+    tokenizer.add_tokens(["zebra"])
+    encoder = Encoder(model, tokenizer, device="cpu")
+    with pytest.raises(DataError, match="row 1"):
+        encoder.cls_rows(encoder.collate(encoder.tokenize(["a", "a zebra"]), [0, 1]))
