@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cls_analysis import compute_profile, extract_vectors, extraction, load_texts
@@ -188,6 +188,7 @@ def test_a_shard_without_rows_is_refused(shard):
 # -- batches ---------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(lengths=st.lists(st.integers(1, 300), min_size=1, max_size=80), budget=st.integers(1, 2_000))
 def test_a_batch_keeps_to_its_budget_of_tokens(lengths, budget):
     lengths = np.array(lengths)

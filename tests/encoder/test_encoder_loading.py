@@ -287,6 +287,7 @@ def noise(tiny_folder):
     """What a process of its own prints while it loads and runs each architecture."""
     lines = [f"{name} {tiny.ARCHITECTURES[name].source} {tiny_folder(name)}" for name in tiny.NAMES]
     environment = {key: value for key, value in os.environ.items() if key != "TOKENIZERS_PARALLELISM"}
+    environment["OMP_NUM_THREADS"] = "1"
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         input="\n".join(lines),
