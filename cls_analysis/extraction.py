@@ -324,15 +324,18 @@ def _reduce_on_device(x: torch.Tensor) -> RowSums:
     shift = deviations.mean(dim=0)
     deviations -= shift
     squares = deviations * deviations
+    mean = origin + shift
+    products = deviations.T @ deviations
     arrays = {
         "n": torch.tensor([len(rows)]),
-        "mean": origin + shift,
+        "mean": mean,
+        "mean_low": (origin - mean) + shift,
         "m2": squares.sum(dim=0),
         "m3": (squares * deviations).sum(dim=0),
         "m4": (squares * squares).sum(dim=0),
         "minimum": rows.amin(dim=0),
         "maximum": rows.amax(dim=0),
-        "products": deviations.T @ deviations,
+        "products": (products + products.T) / 2,
     }
     moments = Moments.from_arrays({name: tensor.cpu().numpy() for name, tensor in arrays.items()})
     largest = rows.abs().amax(dim=1, keepdim=True)

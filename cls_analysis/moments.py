@@ -8,11 +8,12 @@ cancel catastrophically where the mean is large, which is what a biased embeddin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from cls_analysis.errors import DataError
 
@@ -20,6 +21,8 @@ Array = NDArray[np.float64]
 
 #: Rows reduced at a time: small enough that the float64 copies stay in the cache, large enough for one fast product.
 CHUNK = 2_048
+#: Names of the state beside the count and the co-moments.
+STATE = ("mean", "mean_low", "m2", "m3", "m4", "minimum", "maximum")
 #: A standard deviation below this many roundings of the largest magnitude is rounding, not variation.
 ROUNDINGS = 16.0
 
@@ -45,7 +48,9 @@ class Moments:
             raise DataError(f"Moments need at least one dimension, got {dim}")
         self.dim = dim
         self.n = 0
+        # The mean as a sum of two numbers: where it is a million times the spread, the rounding of one is too coarse.
         self._mean = np.zeros(dim)
+        self._mean_low = np.zeros(dim)
         # Sums of the 2nd, 3rd and 4th powers of the deviations from the mean, and of their products.
         self._m2 = np.zeros(dim)
         self._m3 = np.zeros(dim)
@@ -64,8 +69,8 @@ class Moments:
         DataError
             If the shape is wrong or a value is not finite; the moments then stay as they were.
         """
-        rows = np.asarray(x)
-        if rows.ndim != 2 or rows.shape[1] != self.dim:
+        rows = as_matrix(x)
+        if rows.shape[1] != self.dim:
             raise DataError(f"Moments of dimension {self.dim} take arrays of shape (n, {self.dim}), got {rows.shape}")
         check_finite(rows, first_row=self.n)
         for start in range(0, len(rows), CHUNK):
@@ -88,9 +93,9 @@ class Moments:
             return
         a, b = float(self.n), float(other.n)
         n = a + b
-        delta = other._mean - self._mean if self.n else np.zeros(self.dim)
         if self.n == 0:
-            self._mean = other._mean.copy()
+            self._mean, self._mean_low = other._mean.copy(), other._mean_low.copy()
+        delta = (other._mean - self._mean) + (other._mean_low - self._mean_low)
         ratio = delta / n
         self._m4 += other._m4 + delta * ratio**3 * (a * b * (a * a - a * b + b * b))
         self._m4 += 6.0 * ratio**2 * (a * a * other._m2 + b * b * self._m2)
@@ -101,7 +106,7 @@ class Moments:
             self._products += other._products
             if self.n:
                 self._products += np.outer(delta, delta) * (a * b / n)
-        self._mean = self._mean + ratio * b
+        self._mean, self._mean_low = _two_sum(self._mean, self._mean_low + ratio * b)
         np.minimum(self._minimum, other._minimum, out=self._minimum)
         np.maximum(self._maximum, other._maximum, out=self._maximum)
         self.n += other.n
@@ -195,17 +200,10 @@ class Moments:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The whole state as named arrays; ``from_arrays`` restores it bit for bit."""
-        arrays: dict[str, NDArray[Any]] = {
-            "n": np.array([self.n], dtype=np.int64),
-            "mean": self._mean,
-            "m2": self._m2,
-            "m3": self._m3,
-            "m4": self._m4,
-            "minimum": self._minimum,
-            "maximum": self._maximum,
-        }
+        arrays: dict[str, NDArray[Any]] = {"n": np.array([self.n], dtype=np.int64)}
+        arrays |= {name: getattr(self, f"_{name}").copy() for name in STATE}
         if self._products is not None:
-            arrays["products"] = self._products
+            arrays["products"] = self._products.copy()
         return arrays
 
     @classmethod
@@ -217,32 +215,56 @@ class Moments:
         DataError
             If an array is missing, has the wrong shape, or cannot be the state of any rows.
         """
-        names = ("n", "mean", "m2", "m3", "m4", "minimum", "maximum")
-        missing = [name for name in names if name not in arrays]
+        missing = [name for name in ("n", *STATE) if name not in arrays]
         if missing:
             raise DataError(f"moments lack {', '.join(missing)}")
-        mean = np.array(arrays["mean"], dtype=np.float64)
-        moments = cls(max(mean.size, 1), covariance="products" in arrays)
-        moments.n = int(np.asarray(arrays["n"]).reshape(-1)[0])
-        moments._mean = mean
-        for name in names[2:]:
-            setattr(moments, f"_{name}", np.array(arrays[name], dtype=np.float64))
+        state = {name: np.array(arrays[name], dtype=np.float64) for name in STATE}
+        count = np.asarray(arrays["n"])
+        if count.size != 1 or count.dtype.kind not in "iu" or state["mean"].ndim != 1:
+            raise DataError(
+                f"moments need one whole number n and a mean of shape (d,), got {count.dtype} {count.shape}"
+            )
+        moments = cls(max(state["mean"].size, 1), covariance="products" in arrays)
+        moments.n = int(count.reshape(-1)[0])
+        for name, values in state.items():
+            setattr(moments, f"_{name}", values)
         if "products" in arrays:
             moments._products = np.array(arrays["products"], dtype=np.float64)
         moments._check_state()
         return moments
 
     def _check_state(self) -> None:
-        vectors = (self._mean, self._m2, self._m3, self._m4, self._minimum, self._maximum)
-        if any(vector.shape != (self.dim,) for vector in vectors):
-            raise DataError(f"moments of dimension {self.dim} hold arrays of shapes {[v.shape for v in vectors]}")
-        if self._products is not None and self._products.shape != (self.dim, self.dim):
-            raise DataError(f"co-moments have shape {self._products.shape}, expected {(self.dim, self.dim)}")
-        finite = all(np.isfinite(vector).all() for vector in vectors[:4])
-        if self.n < 0 or not finite or (self._m2 < 0).any() or (self.n and (self._minimum > self._maximum).any()):
-            raise DataError(
-                "these numbers cannot be the moments of any rows (negative, not finite, or minimum > maximum)"
-            )
+        vectors = {name: getattr(self, f"_{name}") for name in STATE}
+        wrong = [name for name, values in vectors.items() if values.shape != (self.dim,)]
+        if wrong:
+            raise DataError(f"moments of dimension {self.dim}: {wrong[0]} has shape {vectors[wrong[0]].shape}")
+        # Of no rows, minimum and maximum are infinite.
+        finite = [name for name in STATE if self.n > 0 or name not in ("minimum", "maximum")]
+        if self.n < 0 or not all(np.isfinite(vectors[name]).all() for name in finite):
+            raise DataError("moments with a negative count, or values that are not finite")
+        if (self._m2 < 0).any() or (self._m4 < 0).any() or (self.n and (self._minimum > self._maximum).any()):
+            raise DataError("these cannot be the moments of any rows (a negative even moment, or minimum > maximum)")
+        if self._products is not None:
+            self._check_products(self._products)
+
+    def _check_products(self, products: Array) -> None:
+        if products.shape != (self.dim, self.dim):
+            raise DataError(f"co-moments have shape {products.shape}, expected {(self.dim, self.dim)}")
+        if not np.isfinite(products).all() or not np.array_equal(products, products.T):
+            raise DataError("co-moments are not finite or not symmetric")
+        if not np.allclose(np.diag(products), self._m2, rtol=1e-8, atol=0.0):
+            raise DataError("the diagonal of the co-moments is not the second moment")
+
+
+def as_matrix(x: ArrayLike) -> NDArray[Any]:
+    """``x`` as a matrix of real numbers, shape (n, d), not copied where it is one; else ``DataError``."""
+    try:
+        rows = np.asarray(x)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"expected a matrix of numbers (n, d), got {type(x).__name__} ({error})") from None
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
+        raise DataError(f"expected a matrix of numbers (n, d), got {rows.dtype} of shape {rows.shape}")
+    return rows
 
 
 def check_finite(rows: NDArray[Any], *, first_row: int = 0) -> None:
@@ -267,7 +289,7 @@ def _moments_of_chunk(rows: NDArray[Any], *, covariance: bool) -> Moments:
     deviations = np.subtract(rows, origin, dtype=np.float64)
     shift = deviations.mean(axis=0)
     deviations -= shift
-    moments._mean = origin + shift
+    moments._mean, moments._mean_low = _two_sum(origin, shift)
     squares = deviations * deviations
     moments._m2 = squares.sum(axis=0)
     moments._m3 = np.einsum("ij,ij->j", squares, deviations)
@@ -282,6 +304,19 @@ def product(x: Array) -> Array:
     return np.asarray(x.T @ x)
 
 
-def single_threaded_blas() -> threadpool_limits:
+@lru_cache(maxsize=1)
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def single_threaded_blas() -> Any:
     """A context in which small linear algebra keeps to one thread; more of them stall each other on a busy machine."""
-    return threadpool_limits(limits=1, user_api="blas")
+    # Looking for the libraries takes milliseconds, more than many a decomposition: once is enough.
+    return _blas().limit(limits=1, user_api="blas")
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b rounded, and what the rounding lost (Knuth 1969)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)

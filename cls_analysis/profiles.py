@@ -5,7 +5,6 @@ A Profile of a billion rows is as small as one of a thousand. Tables, figures an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cls_analysis.errors import ClsAnalysisError, DataError, ProfileError, one_line
 from cls_analysis.files import whole_file
-from cls_analysis.moments import CHUNK, Array, Moments, check_finite
+from cls_analysis.moments import CHUNK, Array, Moments, as_matrix, check_finite
 from cls_analysis.provenance import (
     BLOCK_ROWS,
     SAMPLE_ROWS,
@@ -268,16 +267,25 @@ class Profile:
         for number in provenance.layers:
             prefix = f"layer.{number}."
             own = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
-            sums = RowSums(
-                Moments.from_arrays(own), own["unit_sum"], own["unit_square_sum"], int(own["n_zero"].reshape(-1)[0])
-            )
+            if own["n_zero"].size != 1:
+                raise ProfileError(f"layer {number}: n_zero is not one number")
+            n_zero = int(own["n_zero"].reshape(-1)[0])
+            sums = RowSums(Moments.from_arrays(own), own["unit_sum"], own["unit_square_sum"], n_zero)
             layers[number] = _layer(sums, own["sample"], selection, provenance.dtype)
         profile = cls(layers, provenance)
         profile._check()
         return profile
 
     def _check(self) -> None:
-        rows = sum(part.last - part.first + 1 for part in self.provenance.parts)
+        origin = self.provenance
+        if origin.dtype not in EPSILON:
+            raise ProfileError(f"its dtype {origin.dtype!r} is none of {', '.join(EPSILON)}")
+        unlisted = {part.dataset for part in origin.parts} - {dataset.hash for dataset in origin.datasets}
+        if unlisted:
+            raise ProfileError(f"its parts name a data set that is not listed ({min(unlisted)[:12]})")
+        join_parts(origin.parts)
+        rows = sum(part.last - part.first + 1 for part in origin.parts)
+        self._check_sample(rows)
         for number, layer in self._layers.items():
             if layer.n != rows:
                 raise ProfileError(f"layer {number} counts {layer.n} rows, its parts {rows}")
@@ -288,6 +296,26 @@ class Profile:
                 raise ProfileError(
                     f"layer {number}: the sample or the covariance does not fit its {layer.dim} dimensions"
                 )
+            for values in (layer.unit_sum, layer.unit_square_sum, layer.sample):
+                if values.dtype.kind != "f" or not np.isfinite(values).all():
+                    raise ProfileError(f"layer {number}: the sums of unit vectors or the sample are not finite numbers")
+
+    def _check_sample(self, rows: int) -> None:
+        origin = self.provenance
+        first = self[self.layers[0]]
+        if len(first.sample_ids) != min(rows, origin.sample_rows):
+            raise ProfileError(f"the sample has {len(first.sample_ids)} rows, not the smaller of {rows} and its size")
+        chosen = list(zip(first.sample_datasets.tolist(), first.sample_ids.tolist(), strict=True))
+        if len(set(chosen)) != len(chosen):
+            raise ProfileError("the sample holds a row twice")
+        for number, dataset in enumerate(origin.datasets):
+            ids = first.sample_ids[first.sample_datasets == number]
+            held = [part for part in origin.parts if part.dataset == dataset.hash]
+            inside = np.zeros(len(ids), dtype=bool)
+            for part in held:
+                inside |= (ids >= part.first) & (ids <= part.last)
+            if not inside.all():
+                raise ProfileError(f"the sample holds row {int(ids[~inside][0])}, which is in none of its parts")
 
 
 class ProfileBuilder:
@@ -426,7 +454,7 @@ def _read(path: Path) -> tuple[Provenance, dict[str, NDArray[Any]]]:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (safetensors.SafetensorError, OSError, ValueError, TypeError, json.JSONDecodeError) as error:
+    except (safetensors.SafetensorError, OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise ProfileError(f"{path}: not a safetensors file ({one_line(error, 120)})") from None
     if METADATA_KEY not in metadata:
         raise ProfileError(f"{path}: a safetensors file, but no Profile (its header has no {METADATA_KEY!r})")
@@ -454,9 +482,9 @@ def profile_vectors(array: ArrayLike, *, layer: int = -1, name: str = "vectors")
     DataError
         If it is not a matrix of numbers with at least one row and column, or a value is not finite.
     """
-    rows = np.asarray(array)
-    if rows.ndim != 2 or 0 in rows.shape or rows.dtype.kind not in "fiub":
-        raise DataError(f"expected a matrix of numbers (n, d) with rows and columns, got {rows.dtype} {rows.shape}")
+    rows = as_matrix(array)
+    if 0 in rows.shape:
+        raise DataError(f"expected a matrix of numbers (n, d) with rows and columns, got shape {rows.shape}")
     if rows.dtype.kind != "f" or rows.dtype.itemsize > 8:
         rows = rows.astype(np.float64)
     check_finite(rows)

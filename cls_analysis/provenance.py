@@ -7,7 +7,7 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ BLOCK_ROWS = 4_096
 SAMPLE_ROWS = 1_024
 #: Version of the Profile file; a reader refuses a newer one.
 SCHEMA_VERSION = 1
+#: Fields of Provenance that are whole numbers.
+COUNTS = ("rows_cut", "rows_empty", "block_rows", "sample_seed", "sample_rows", "schema_version")
 #: Packages whose version can move a number.
 VERSIONED = ("cls-analysis", "numpy", "torch", "transformers", "tokenizers")
 
@@ -110,11 +112,12 @@ class Provenance:
             Naming the first setting in which they differ, or the rows that both hold.
         """
         mine, theirs = self.settings(), other.settings()
-        differing = [name for name in mine if mine[name] != theirs[name]]
+        differing = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
         if differing:
             name = differing[0]
             raise ProfileError(
-                f"these Profiles do not belong together: {name} is {mine[name]!r} in one, {theirs[name]!r} in the other"
+                f"these Profiles do not belong together: {name} is {mine.get(name)!r} in one, "
+                f"{theirs.get(name)!r} in the other"
             )
         return replace(
             self,
@@ -129,11 +132,11 @@ class Provenance:
 
     def settings(self) -> dict[str, Any]:
         """What must agree before two Profiles may be merged; weights before names, so that the cause comes first."""
-        settings: dict[str, Any] = {"encoder": "none"}
+        settings: dict[str, Any] = {"encoder": "known" if self.encoder else "none"}
         if self.encoder:
             identity = asdict(self.encoder)
             # One checkpoint may be known by several names and revisions: its weights decide.
-            settings = {key: identity[key] for key in identity if key not in ("name", "revision")}
+            settings |= {key: identity[key] for key in identity if key not in ("name", "revision")}
         return settings | {
             "layers": list(self.layers),
             "dtype": self.dtype,
@@ -169,19 +172,29 @@ class Provenance:
                 f"written by a newer cls-analysis (schema {version}, this one reads up to {SCHEMA_VERSION}): upgrade"
             )
         try:
-            encoder = values.pop("encoder")
-            return cls(
-                encoder=EncoderIdentity(**encoder) if encoder else None,
-                layers=tuple(int(layer) for layer in values.pop("layers")),
-                datasets=tuple(DatasetIdentity(**dataset) for dataset in values.pop("datasets")),
-                parts=tuple(Part(str(p["dataset"]), int(p["first"]), int(p["last"])) for p in values.pop("parts")),
-                threads=tuple(int(count) for count in values.pop("threads")),
-                devices=tuple(str(device) for device in values.pop("devices")),
-                versions={str(k): tuple(map(str, v)) for k, v in values.pop("versions").items()},
-                **values,
-            )
+            return cls._from_values(values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ProfileError(f"the metadata is incomplete or damaged ({error})") from None
+            raise ProfileError(f"the metadata is incomplete or damaged ({type(error).__name__}: {error})") from None
+
+    @classmethod
+    def _from_values(cls, values: dict[str, Any]) -> Provenance:
+        expected = {field.name for field in fields(cls)}
+        if values.keys() != expected:
+            raise ValueError(f"fields {sorted(values.keys() ^ expected)} are missing or unknown")
+        for name, kind in (("dtype", str), *((count, int) for count in COUNTS)):
+            if type(values[name]) is not kind:
+                raise TypeError(f"{name} is {values[name]!r}, expected {kind.__name__}")
+        encoder = values.pop("encoder")
+        return cls(
+            encoder=None if encoder is None else EncoderIdentity(**encoder),
+            layers=tuple(int(layer) for layer in values.pop("layers")),
+            datasets=tuple(DatasetIdentity(**dataset) for dataset in values.pop("datasets")),
+            parts=tuple(Part(str(p["dataset"]), int(p["first"]), int(p["last"])) for p in values.pop("parts")),
+            threads=tuple(int(count) for count in values.pop("threads")),
+            devices=tuple(str(device) for device in values.pop("devices")),
+            versions={str(k): tuple(map(str, v)) for k, v in values.pop("versions").items()},
+            **values,
+        )
 
 
 def join_parts(parts: Iterable[Part]) -> tuple[Part, ...]:

@@ -58,13 +58,13 @@ def demo(
     Needs no network; the encoder is all-MiniLM-L6-v2 from the extra [demo].
     """
     from cls_analysis.workflows import demo as work
-    from cls_analysis.workflows.stats import render, table_of
+    from cls_analysis.workflows.stats import render, tables_of
 
     profiles = []
     for done in work.extract_samples(out, progress=progress_bar):
         _note(f"{done.profile.dataset}: {done.report or 'there already'}")
         profiles.append(done.profile)
-    typer.echo(render(table_of(profiles), profiles))
+    typer.echo(render(tables_of(profiles), profiles))
     for path in work.write_tables(profiles, out):
         _note(f"wrote {path}")
     for figure in work.draw_all(profiles, out):
@@ -167,10 +167,10 @@ def stats(
 ) -> None:
     """Print the statistics of Profiles, by layer or by dimension."""
     from cls_analysis.workflows.runs import load_profiles
-    from cls_analysis.workflows.stats import render, table_of
+    from cls_analysis.workflows.stats import render, tables_of
 
     profiles = load_profiles(targets)
-    typer.echo(render(table_of(profiles, by=by, layer=layer), profiles, by=by, form=form), nl=False)
+    typer.echo(render(tables_of(profiles, by=by, layer=layer), profiles, by=by, form=form), nl=False)
 
 
 @app.command()

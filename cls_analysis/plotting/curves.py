@@ -11,7 +11,18 @@ from matplotlib.ticker import MaxNLocator
 
 from cls_analysis.errors import OptionError
 from cls_analysis.plotting.names import legend_names, what_is_shown
-from cls_analysis.plotting.style import GREY, TEXT, legend_below, line_look, look, new_figure, paper_style, say, title
+from cls_analysis.plotting.style import (
+    GREY,
+    TEXT,
+    legend_below,
+    legend_label,
+    line_look,
+    look,
+    new_figure,
+    paper_style,
+    say,
+    title,
+)
 from cls_analysis.profiles import Profile
 from cls_analysis.statistics import nulls, summarize
 from cls_analysis.statistics.concentration import lorenz_curve
@@ -58,11 +69,13 @@ def draw_concentration(table: pd.DataFrame, profiles: Sequence[Profile], layer: 
         groups = list(table.groupby("profile", sort=False))
         width = 0.8 / len(groups)
         for index, (name, group) in enumerate(groups):
-            curve.plot(group["k"], group["energy_share_of_top_k"], label=str(name), **line_look(index))
+            curve.plot(group["k"], group["energy_share_of_top_k"], label=legend_label(str(name)), **line_look(index))
             top = group[group["k"].isin(TOP)]
             where = np.arange(len(top)) + (index - (len(groups) - 1) / 2) * width
             style = look(index)
-            bars.bar(where, top["energy_share_of_top_k"], width * 0.9, color=style["color"], label=str(name))
+            bars.bar(
+                where, top["energy_share_of_top_k"], width * 0.9, color=style["color"], label=legend_label(str(name))
+            )
             bars.hlines(top["null_of_top_k"], where - width / 2, where + width / 2, color="black", linewidth=1)
             for x, height, dimension, k in zip(
                 where, top["energy_share_of_top_k"], top["dimension"], top["k"], strict=True
@@ -118,8 +131,8 @@ def draw_spectrum(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) 
             k = group["component"]
             # Components below the rounding of the first are no variance; on a log axis they would rule the picture.
             visible = group["variance_share"] > 1e-8
-            each.plot(k[visible], group["variance_share"][visible], label=str(name), **style)
-            cumulative.plot(k, group["explained_variance"], label=str(name), **style)
+            each.plot(k[visible], group["variance_share"][visible], label=legend_label(str(name)), **style)
+            cumulative.plot(k, group["explained_variance"], label=legend_label(str(name)), **style)
             thin = {"color": style["color"], "linewidth": 0.6, "alpha": 0.6}
             null_visible = group["variance_share_null"] > 1e-8
             each.plot(k[null_visible], group["variance_share_null"][null_visible], **thin)
@@ -128,7 +141,8 @@ def draw_spectrum(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) 
             say(each, "no dimension varies")
         each.plot([], [], color=GREY, linewidth=0.6, label="isotropic null (thin)")
         each.set_xscale("log")
-        each.set_yscale("log")
+        if (table["variance_share"] > 0).any() or (table["variance_share_null"] > 0).any():
+            each.set_yscale("log")
         each.set_xlabel("principal component")
         each.set_ylabel("share of variance")
         legend_below(figure, each)
@@ -171,7 +185,7 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
         for ax, (column, heading, limits) in zip(axes, LAYER_PANELS, strict=True):
             for index, (name, group) in enumerate(shown.groupby("profile", sort=False)):
                 style = look(index)
-                ax.plot(group["layer"], group[column], label=str(name), **style)
+                ax.plot(group["layer"], group[column], label=legend_label(str(name)), **style)
                 ax.plot(group["layer"], group[f"{column}_null"], ":", color=style["color"], linewidth=0.8)
             ax.set_title(heading)
             ax.set_ylim(*limits)
@@ -179,6 +193,7 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
         for ax in axes[3:]:
             ax.set_xlabel("layer")
         legend_below(figure, axes[0])
-        note = "; layer 0 is one vector for all texts, not drawn" if constant.any() else ""
+        collapsed = sorted(set(table.loc[constant, "layer"]))
+        note = f"; layer {', '.join(map(str, collapsed))}: one vector for all texts, not drawn" if collapsed else ""
         title(figure, "Bias by layer", f"{what_is_shown(profiles, None)} (dotted: isotropic null{note})")
         return figure

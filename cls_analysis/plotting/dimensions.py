@@ -14,7 +14,7 @@ from cls_analysis.plotting.names import legend_names, panel_name, what_is_shown
 from cls_analysis.plotting.style import COLOURS, GREY, label_dimensions, legend_below, panels, paper_style, say, title
 from cls_analysis.profiles import Profile
 from cls_analysis.statistics import describe
-from cls_analysis.statistics.nulls import kurtosis_quantile
+from cls_analysis.statistics.nulls import kurtosis_band
 
 #: Dimensions labelled by number in a panel, the most extreme first.
 LABELLED = 5
@@ -78,7 +78,9 @@ def draw_std(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Fi
                 say(ax, "no dimension varies")
             else:
                 n = int(group["n"].iloc[0])
-                sns.histplot(x=living["std"].to_numpy(), ax=ax, bins=40, color=COLOURS[0], edgecolor="none")
+                std = living["std"].to_numpy()
+                bins = 40 if np.ptp(std) > 1e-9 * std.max() else 1
+                sns.histplot(x=std, ax=ax, bins=bins, color=COLOURS[0], edgecolor="none")
                 # Of n Gaussian rows with equal σ, standard deviations scatter by σ/√(2n).
                 sigma = float(np.sqrt((living["std"] ** 2).mean()))
                 half = 2.0 * sigma / np.sqrt(2.0 * n)
@@ -119,8 +121,9 @@ def draw_kurtosis(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) 
         for ax, (name, group) in zip(axes, groups, strict=True):
             n = int(group["n"].iloc[0])
             defined = group.dropna(subset=["kurtosis_excess"])
-            low, high = kurtosis_quantile(n, np.array([-1.96, 1.96]))
-            ax.axhspan(low, high, color=GREY, alpha=0.35, linewidth=0, label="95 % of Gaussian dimensions")
+            low, high = kurtosis_band(n)
+            if np.isfinite(low):
+                ax.axhspan(low, high, color=GREY, alpha=0.35, linewidth=0, label="95 % of Gaussian dimensions")
             ax.plot(defined["dimension"], defined["kurtosis_excess"], ".", color=COLOURS[0], markersize=2)
             ax.set_xlim(-0.02 * len(group), 1.02 * len(group))
             worst = _worst(defined, "kurtosis_excess").head(3)

@@ -36,6 +36,7 @@ def values_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
             pd.DataFrame(
                 {
                     "profile": name,
+                    "position": np.repeat(np.arange(len(rows)), len(first)),
                     "row": np.repeat(rows, len(first)),
                     "dimension": np.tile(first, len(rows)),
                     "value": pooled.ravel(),
@@ -55,7 +56,8 @@ def draw_values(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
         image = None
         for ax, name, profile in zip(axes, names, profiles, strict=True):
             group = table[table["profile"] == name]
-            matrix = group.pivot_table(index="row", columns="dimension", values="value", aggfunc="first").to_numpy()
+            # By position: rows of two data sets may have one id.
+            matrix = group.pivot_table(index="position", columns="dimension", values="value").to_numpy()
             image = ax.imshow(
                 matrix,
                 aspect="auto",

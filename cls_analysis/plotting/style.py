@@ -49,6 +49,8 @@ RC: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.unicode_minus": True,
+    # Names of data sets are no formulas, whatever they hold.
+    "text.parse_math": False,
     "lines.linewidth": 1.1,
     "lines.markersize": 3.5,
     "xtick.major.width": 0.6,
@@ -137,6 +139,11 @@ def say(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY)
 
 
+def legend_label(name: str) -> str:
+    """``name`` for a legend; matplotlib hides labels that begin with an underscore."""
+    return f" {name}" if name.startswith("_") else name
+
+
 def legend_below(figure: Figure, axes: Axes) -> None:
     """The legend of ``axes`` for the whole figure, under it, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
@@ -166,9 +173,7 @@ def save_figure(figure: Figure, path: Path, formats: Sequence[str], description:
     OptionError
         If a format is unknown.
     """
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
-        raise OptionError(unknown_name("format", unknown[0], FORMATS))
+    check_formats(formats)
     written = []
     for name in formats:
         target = path.with_suffix(f".{name}")
@@ -176,6 +181,13 @@ def save_figure(figure: Figure, path: Path, formats: Sequence[str], description:
             figure.savefig(temporary, format=name, dpi=PNG_DPI, metadata=_metadata(name, description))
         written.append(target)
     return written
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Raise ``OptionError`` for a format that figures are not written in."""
+    for name in formats:
+        if name not in FORMATS:
+            raise OptionError(unknown_name("format", name, FORMATS))
 
 
 def _metadata(name: str, description: str) -> dict[str, Any]:

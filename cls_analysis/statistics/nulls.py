@@ -103,12 +103,12 @@ def max_kurtosis_null(n: int, d: int) -> float:
         x = rng.standard_normal((16 * DRAWS, n, d))
         return float(scipy.stats.kurtosis(x, axis=1).max(axis=1).mean())
     points = (np.arange(4_000) + 0.5) / 4_000
-    return float(kurtosis_quantile(n, scipy.stats.norm.ppf(points ** (1.0 / d))).mean())
+    return float(_kurtosis_quantile(n, scipy.stats.norm.ppf(points ** (1.0 / d))).mean())
 
 
 def mean_absolute_correlation_null(n: int) -> float:
     """E|r| of two independent Gaussian dimensions over n rows: Γ((n−1)/2) / (√π Γ(n/2))."""
-    if n < 3:
+    if n < 2:
         return float("nan")
     return float(np.exp(scipy.special.gammaln((n - 1) / 2) - scipy.special.gammaln(n / 2)) / np.sqrt(np.pi))
 
@@ -127,13 +127,24 @@ def wishart_eigenvalues(rng: np.random.Generator, dof: int, d: int) -> Array:
     return np.concatenate([np.clip(values[::-1], 0.0, None), np.zeros(d - k)])
 
 
-def kurtosis_quantile(n: int, z: Array) -> Array:
+@lru_cache(maxsize=512)
+def kurtosis_band(n: int) -> tuple[float, float]:
+    """Between which values g2 of 95 % of Gaussian dimensions of n rows lies; NaN below 4 rows, where it is fixed."""
+    if n < 4:
+        return float("nan"), float("nan")
+    if n < FEW_ROWS:
+        rng = np.random.default_rng((SEED, n, 5))
+        low, high = np.quantile(scipy.stats.kurtosis(rng.standard_normal((n, 40_000)), axis=0), [0.025, 0.975])
+    else:
+        low, high = _kurtosis_quantile(n, scipy.stats.norm.ppf(np.array([0.025, 0.975])))
+    return float(low), float(high)
+
+
+def _kurtosis_quantile(n: int, z: Array) -> Array:
     """g2 of n Gaussian rows at the normal score z (Anscombe and Glynn 1983, the transform of D'Agostino's test).
 
-    Good from about 20 rows on; NaN below 4.
+    Good from about 20 rows on.
     """
-    if n < 4:
-        return np.full(np.shape(z), np.nan)
     mean = 3.0 * (n - 1) / (n + 1)
     variance = 24.0 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
     skew = 6.0 * (n * n - 5 * n + 2) / ((n + 7) * (n + 9)) * np.sqrt(6.0 * (n + 3) * (n + 5) / (n * (n - 2) * (n - 3)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from cls_analysis.errors import OptionError, unknown_name
 from cls_analysis.files import write_text
 from cls_analysis.plotting import FIGURES
-from cls_analysis.plotting.style import save_figure
+from cls_analysis.plotting.style import check_formats, save_figure
 from cls_analysis.profiles import Profile
 
 
@@ -38,6 +38,7 @@ def draw_figures(
     OptionError
         If a name or format is unknown, or a figure asked for by name cannot be drawn from these Profiles.
     """
+    check_formats(formats)
     for name in only:
         if name not in FIGURES:
             raise OptionError(unknown_name("figure", name, FIGURES))

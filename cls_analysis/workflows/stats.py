@@ -51,24 +51,26 @@ DIMENSION_COLUMNS = {
 }
 
 
-def table_of(profiles: Sequence[Profile], *, by: str = "layer", layer: int | None = None) -> pd.DataFrame:
-    """``summarize`` (by layer) or ``describe`` (by dimension) of all profiles, of one layer or of all."""
+def tables_of(profiles: Sequence[Profile], *, by: str = "layer", layer: int | None = None) -> list[pd.DataFrame]:
+    """``summarize`` (by layer) or ``describe`` (by dimension) of each profile, of one layer or of all."""
     if by not in BY:
         raise OptionError(unknown_name("value of --by", by, BY))
     layers = None if layer is None else [layer]
-    return summarize_all(profiles, layers) if by == "layer" else describe_all(profiles, layers)
+    table = summarize_all if by == "layer" else describe_all
+    return [table([profile], layers) for profile in profiles]
 
 
-def render(table: pd.DataFrame, profiles: Sequence[Profile], *, by: str = "layer", form: str = "table") -> str:
-    """``table`` as text for a terminal, as CSV, or as JSON."""
-    if form == "csv":
-        return table.to_csv(index=False)
-    if form == "json":
-        return to_json(table, by)
-    if form != "table":
+def render(
+    tables: Sequence[pd.DataFrame], profiles: Sequence[Profile], *, by: str = "layer", form: str = "table"
+) -> str:
+    """The profiles' tables as text for a terminal, as CSV, or as JSON."""
+    if form not in FORMATS:
         raise OptionError(unknown_name("format", form, FORMATS))
-    text = _layer_text if by == "layer" else _dimension_text
-    return "\n\n".join(text(_of_profile(table, profile), profile) for profile in profiles) + "\n"
+    if form == "table":
+        text = _layer_text if by == "layer" else _dimension_text
+        return "\n\n".join(text(table, profile) for table, profile in zip(tables, profiles, strict=True)) + "\n"
+    everything = pd.concat(tables, ignore_index=True)
+    return everything.to_csv(index=False) if form == "csv" else to_json(everything, by)
 
 
 def to_json(table: pd.DataFrame, by: str) -> str:
@@ -83,10 +85,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _of_profile(table: pd.DataFrame, profile: Profile) -> pd.DataFrame:
-    return table[(table["encoder"] == profile.encoder) & (table["dataset"] == profile.dataset)]
 
 
 def _layer_text(table: pd.DataFrame, profile: Profile) -> str:
