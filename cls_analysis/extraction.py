@@ -112,7 +112,8 @@ class Extraction:
         self.encoder = encoder
         self.texts = texts
         self.layers = encoder.resolve_layers(layers)
-        self.batch_tokens = batch_tokens or BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS["cpu"])
+        default = BATCH_TOKENS.get(encoder.device.type, BATCH_TOKENS["cpu"])
+        self.batch_tokens = default if batch_tokens is None else batch_tokens
         if self.batch_tokens < 1:
             raise OptionError(f"batch tokens must be at least 1, got {batch_tokens}")
         self.blocks = shard_blocks(len(texts), shard)
@@ -158,11 +159,14 @@ class Extraction:
         return Block(number, rows.row_id, vectors, tokenized.n_cut)
 
     def _encode(self, tokenized: Tokenized, rows: NDArray[np.int64], vectors: dict[int, torch.Tensor]) -> None:
+        encoded = None
         try:
             encoded = self.encoder.vectors(self.encoder.collate(tokenized, rows), self.layers)
         except torch.OutOfMemoryError:
             if len(rows) == 1:
                 raise
+        # Outside the handler, whose traceback would keep the failed pass's tensors.
+        if encoded is None:
             torch.cuda.empty_cache()
             for half in np.array_split(rows, 2):
                 self._encode(tokenized, half, vectors)
@@ -193,7 +197,7 @@ class Extraction:
             datasets=(self.texts.identity,),
             parts=(),
             dtype=self.encoder.dtype,
-            rows_empty=self.texts.n_empty,
+            rows_empty=sum(self.texts.take(self.positions(block)).n_empty for block in self.blocks),
             threads=(torch.get_num_threads(),),
             devices=(self.encoder.device.type,),
             versions=versions(),

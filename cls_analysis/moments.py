@@ -69,9 +69,10 @@ class Moments:
         DataError
             If the shape is wrong or a value is not finite; the moments then stay as they were.
         """
-        rows = as_matrix(x)
+        expected = f"Moments of dimension {self.dim} take arrays of shape (n, {self.dim})"
+        rows = as_matrix(x, expected)
         if rows.shape[1] != self.dim:
-            raise DataError(f"Moments of dimension {self.dim} take arrays of shape (n, {self.dim}), got {rows.shape}")
+            raise DataError(f"{expected}, got {rows.shape}")
         check_finite(rows, first_row=self.n)
         for start in range(0, len(rows), CHUNK):
             self._absorb(_moments_of_chunk(rows[start : start + CHUNK], covariance=self._products is not None))
@@ -256,14 +257,14 @@ class Moments:
             raise DataError("the diagonal of the co-moments is not the second moment")
 
 
-def as_matrix(x: ArrayLike) -> NDArray[Any]:
+def as_matrix(x: ArrayLike, expected: str = "expected a matrix of numbers (n, d)") -> NDArray[Any]:
     """``x`` as a matrix of real numbers, shape (n, d), not copied where it is one; else ``DataError``."""
     try:
         rows = np.asarray(x)
     except (ValueError, TypeError) as error:
-        raise DataError(f"expected a matrix of numbers (n, d), got {type(x).__name__} ({error})") from None
+        raise DataError(f"{expected}, got {type(x).__name__} ({error})") from None
     if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        raise DataError(f"expected a matrix of numbers (n, d), got {rows.dtype} of shape {rows.shape}")
+        raise DataError(f"{expected}, got {rows.dtype} of shape {rows.shape}")
     return rows
 
 
@@ -316,7 +317,7 @@ def single_threaded_blas() -> Any:
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b rounded, and what the rounding lost (Knuth 1969)."""
+    """Give a + b rounded, and what the rounding lost (Knuth 1969)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)

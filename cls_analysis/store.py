@@ -91,13 +91,7 @@ class VectorStore:
         return StoredBlock(tensors["row_ids"], vectors, int(tensors["rows_cut"][0]))
 
     def _found_key(self) -> str | None:
-        path = self.folder / MANIFEST
-        if not path.is_file():
-            return None
-        try:
-            return str(json.loads(path.read_text(encoding="utf-8"))["key"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return "unreadable"
+        return _key_in(self.folder)
 
 
 def load_vectors(folder: str | Path, layer: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -113,14 +107,25 @@ def load_vectors(folder: str | Path, layer: int) -> tuple[NDArray[np.float32], N
     if not paths:
         raise DataError(f"{folder}: no stored vectors (expected block-000000.safetensors, …)")
     rows, ids = [], []
+    key = _key_in(folder)
     for path in paths:
-        tensors = _read(path, None)
+        tensors = _read(path, key)
         if f"{LAYER}{layer}" not in tensors:
             held = sorted(_layer(name) for name in tensors if name.startswith(LAYER))
             raise DataError(f"{path}: no layer {layer}; it holds {held}")
         rows.append(tensors[f"{LAYER}{layer}"])
         ids.append(tensors["row_ids"])
     return np.concatenate(rows), np.concatenate(ids)
+
+
+def _key_in(folder: Path) -> str | None:
+    path = folder / MANIFEST
+    if not path.is_file():
+        return None
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["key"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unreadable"
 
 
 def _layer(name: str) -> int:

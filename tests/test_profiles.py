@@ -283,7 +283,7 @@ def write(path, tensors, metadata):
     return path
 
 
-SUMS = ("mean", "m2", "m3", "m4", "minimum", "maximum", "products", "unit_sum", "unit_square_sum", "sample")
+SUMS = ("mean", "mean_low", "m2", "m3", "m4", "minimum", "maximum", "products", "unit_sum", "unit_square_sum", "sample")
 FLOATS = [f"layer.6.{name}" for name in SUMS]
 #: Every tensor of a Profile's file, layer 6 standing for all.
 TENSORS = ["sample_ids", "sample_datasets", "layer.6.n", "layer.6.n_zero", *FLOATS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -11,9 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import PreTrainedModel
 
 from cls_analysis.encoder import limits, tokens
-from cls_analysis.encoder.loading import find_checkpoint, load_config, load_model, load_tokenizer
+from cls_analysis.encoder.loading import (
+    find_checkpoint,
+    load_config,
+    load_model,
+    load_tokenizer,
+    quiet_transformers,
+)
 from cls_analysis.encoder.tokens import Batch, Tokenized
 from cls_analysis.errors import ClsAnalysisError, LoadingError, OptionError, unknown_name
 from cls_analysis.provenance import EncoderIdentity, hash_arrays, hash_text
@@ -34,7 +42,8 @@ class Encoder:
     Parameters
     ----------
     model, tokenizer
-        A bare transformers model (as ``AutoModel`` gives it) and its tokenizer. Encoder-decoders use their encoder.
+        A bare transformers model (as ``AutoModel`` gives it) and its tokenizer. Encoder-decoders use their encoder. The
+        model is frozen and its weights are made float32, in place.
     source : {"cls", "pooler", "mean", "first", "last"}, default "cls"
         Which vector stands for a text: the hidden state of the [CLS] token, wherever the tokenizer puts it; the
         pooler's output; the mean over all attended tokens; the first or last attended token.
@@ -70,8 +79,10 @@ class Encoder:
         revision: str | None = None,
         apply_final_norm: bool = False,
     ) -> None:
-        if getattr(model.config, "is_encoder_decoder", False):
-            model = model.get_encoder()
+        # Encoder-decoders, and their encoders saved alone, keep the encoder as a model of its own.
+        if isinstance(getattr(model, "encoder", None), PreTrainedModel):
+            model = model.encoder
+        model = model.float()
         self.source = check_source(source, tokenizer, name or model.config.model_type)
         self.dtype = check_dtype(dtype, model.config.model_type)
         self.device = _device(device)
@@ -82,6 +93,7 @@ class Encoder:
         self.max_length = limits.usable_length(model, tokenizer, max_length)
         self._use_whole_attention()
         self._segments = limits.takes_segments(model)
+        self._vocabulary = int(model.get_input_embeddings().num_embeddings)
         self._global_attention = limits.takes_global_attention(model)
         self._final_norm = limits.final_norm(model)
         self._apply_final_norm = apply_final_norm
@@ -132,7 +144,7 @@ class Encoder:
             device=device,
             max_length=max_length,
             name=checkpoint.name,
-            revision=revision,
+            revision=checkpoint.options.get("revision"),
             apply_final_norm=apply_final_norm,
         )
 
@@ -158,7 +170,12 @@ class Encoder:
                 raise OptionError(f"layers must be 'all' or numbers from {-last - 1} to {last}, got {layers!r}")
             numbers = [last] if self.source == "pooler" else list(range(last + 1))
         else:
-            numbers = [layers] if isinstance(layers, int) else [int(layer) for layer in layers]
+            try:
+                numbers = [operator.index(layer) for layer in (layers if np.iterable(layers) else [layers])]
+            except TypeError:
+                raise OptionError(
+                    f"layers must be 'all' or numbers from {-last - 1} to {last}, got {layers!r}"
+                ) from None
         resolved = sorted({last + 1 + number if number < 0 else number for number in numbers})
         if not resolved or resolved[0] < 0 or resolved[-1] > last:
             raise OptionError(f"{self.name} has layers 0 to {last} (or -{last + 1} to -1), got {numbers}")
@@ -172,14 +189,12 @@ class Encoder:
         self, text: Sequence[str], pair: Sequence[str] | None = None, row_ids: Sequence[int] | None = None
     ) -> Tokenized:
         """Token ids of rows, truncated to ``max_length``; errors name rows by ``row_ids``."""
-        return tokens.tokenize(
-            self.tokenizer,
-            text,
-            pair,
-            max_length=self.max_length,
-            segments=self._segments,
-            row_ids=range(len(text)) if row_ids is None else row_ids,
+        row_ids = range(len(text)) if row_ids is None else row_ids
+        tokenized = tokens.tokenize(
+            self.tokenizer, text, pair, max_length=self.max_length, segments=self._segments, row_ids=row_ids
         )
+        tokens.check_range(tokenized.ids, row_ids, None, self._vocabulary)
+        return tokenized
 
     def collate(self, tokenized: Tokenized, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
         """A right-padded batch of ``rows``."""
@@ -207,7 +222,7 @@ class Encoder:
         DataError
             If padding is not masked, a row attends to nothing, or does not hold exactly one [CLS].
         """
-        checked = tokens.check_batch(batch, self.tokenizer.pad_token_id)
+        checked = self._check(batch)
         with self.evaluating():
             vectors = self.vectors(checked, self.resolve_layers(layers))
         return {layer: vector.cpu().numpy() for layer, vector in vectors.items()}
@@ -222,7 +237,7 @@ class Encoder:
         dict of layer number -> float32 array (attended tokens, hidden_size)
             In the order of ``attention_mask.nonzero()``, special tokens included.
         """
-        checked = tokens.check_batch(batch, self.tokenizer.pad_token_id)
+        checked = self._check(batch)
         attended = checked["attention_mask"].bool()
         with self.evaluating():
             states = self._states(checked, self.resolve_layers(layers))
@@ -231,6 +246,18 @@ class Encoder:
                 layer: state[:, :width][attended.to(state.device)].float().cpu().numpy()
                 for layer, state in states.items()
             }
+
+    def _check(self, batch: Mapping[str, Any]) -> Batch:
+        """A batch from outside, as tensors, if the network can take it."""
+        checked = tokens.check_batch(batch, self.tokenizer.pad_token_id)
+        if self._segments:
+            relative = self.model.config.model_type in limits.RELATIVE_SEGMENTS
+            tokens.check_segments(checked, self.tokenizer.sep_token_id, relative)
+        attended = [
+            row[mask != 0].tolist() for row, mask in zip(checked["input_ids"], checked["attention_mask"], strict=True)
+        ]
+        tokens.check_range(attended, range(len(attended)), limits.positions(self.model), self._vocabulary)
+        return checked
 
     def vectors(self, batch: Batch, layers: Sequence[int]) -> dict[int, torch.Tensor]:
         """The vector of each row, on the device, float32; copies, so that no view keeps a batch alive.
@@ -305,13 +332,16 @@ class Encoder:
             If two passes differ on the CPU. A row that differs alone and in a batch is warned of.
         """
         order = np.argsort(tokenized.lengths, kind="stable")
-        rows = np.unique([order[0], order[len(order) // 2]])
+        # The shortest row and the median one, or the next longer: only unequal lengths make padding.
+        longer = int((tokenized.lengths == tokenized.lengths[order[0]]).sum())
+        rows = np.unique([order[0], order[min(max(longer, len(order) // 2), len(order) - 1)]])
         last = (self.n_layers,)
         with self.evaluating():
             first = self.vectors(self.collate(tokenized, rows), last)[self.n_layers]
             second = self.vectors(self.collate(tokenized, rows), last)[self.n_layers]
             alone = torch.cat([self.vectors(self.collate(tokenized, [row]), last)[self.n_layers] for row in rows])
-        if self.device.type == "cpu" and not torch.equal(first, second):
+        # What is not finite is named with its row by the scan of every block.
+        if self.device.type == "cpu" and not torch.equal(first.nan_to_num(), second.nan_to_num()):
             raise ClsAnalysisError(
                 f"{self.name}: two passes over one batch differ; does the model draw random numbers?"
             )
@@ -353,7 +383,7 @@ class Encoder:
     def _measure(self) -> tuple[int, int]:
         """Number of blocks and width, from one short pass: configurations name them in too many ways."""
         batch = self.collate(self.tokenize(["a"]), [0])
-        with self.evaluating():
+        with self.evaluating(), quiet_transformers():
             output = self._forward(batch, True)
         if self.source == "pooler" and getattr(output, "pooler_output", None) is None:
             raise LoadingError(f"{self.name}: a {type(self.model).__name__} has no pooler; use source cls")
@@ -402,12 +432,14 @@ def hash_tokenizer(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-        return hash_text(f"{type(tokenizer).__name__}{vocabulary}{tokenizer.special_tokens_map}")
+        return hash_text(
+            f"{type(tokenizer).__name__}{vocabulary}{tokenizer.special_tokens_map}{tokenizer.truncation_side}"
+        )
     # The last call's padding and truncation are part of the description; they are settings of this tool instead.
     clean = type(backend).from_str(backend.to_str())
     clean.no_padding()
     clean.no_truncation()
-    return hash_text(clean.to_str())
+    return hash_text(clean.to_str() + tokenizer.truncation_side)
 
 
 def _device(device: str) -> torch.device:

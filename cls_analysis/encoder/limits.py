@@ -31,25 +31,26 @@ def usable_length(model: Any, tokenizer: Any, wanted: int | None) -> int:
     LoadingError
         If more is wanted than the model has positions for.
     """
-    positions = _positions(model)
-    limits = [length for length in (tokenizer.model_max_length, positions) if length and length < NO_LIMIT]
+    available = positions(model)
+    limits = [length for length in (tokenizer.model_max_length, available) if length and length < NO_LIMIT]
     limit = min(limits, default=max(wanted or 0, DEFAULT_LENGTH))
     if wanted is None:
         return int(limit)
     if wanted < tokenizer.num_special_tokens_to_add() + 1:
         raise LoadingError(f"max length {wanted} leaves no room for text beside the special tokens")
-    if positions and positions < NO_LIMIT and wanted > positions:
-        raise LoadingError(f"max length {wanted} is more than the model's {positions} positions")
+    if available and available < NO_LIMIT and wanted > available:
+        raise LoadingError(f"max length {wanted} is more than the model's {available} positions")
     return int(min(wanted, limit))
 
 
-def _positions(model: Any) -> int | None:
+def positions(model: Any) -> int | None:
+    """Tokens that the model has positions for; None where any number will do."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
             offset = 0 if module.padding_idx is None else module.padding_idx + 1
             return int(module.num_embeddings - offset)
-    positions = getattr(model.config, "max_position_embeddings", None)
-    return int(positions) if positions and positions > 0 else None
+    named = getattr(model.config, "max_position_embeddings", None)
+    return int(named) if named and named > 0 else None
 
 
 def takes_segments(model: Any) -> bool:
@@ -77,6 +78,7 @@ def final_norm(model: Any) -> Any | None:
 def attention_kind(model: Any) -> str:
     """How attention is computed, in words that a Profile records."""
     kind = str(getattr(model.config, "_attn_implementation", None) or "eager")
-    if getattr(model.config, "attention_type", None):
-        return f"{kind}, {model.config.attention_type}"
+    # BigBird's configuration keeps the type it was saved with; the model has the one in use.
+    if attention := getattr(model, "attention_type", None) or getattr(model.config, "attention_type", None):
+        return f"{kind}, {attention}"
     return f"{kind}, global on the vector's token" if takes_global_attention(model) else kind

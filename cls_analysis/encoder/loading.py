@@ -60,10 +60,12 @@ def find_checkpoint(name_or_path: str | Path, revision: str | None, trust_remote
         raise LoadingError(f"{name}: no such folder (a hub name has the form user/model)")
     options["revision"] = revision
     # A folder of the same name without a model in it (a RUN, say) does not hide a hub name.
-    if not _cached(name, revision):
+    cached = _cached(name, revision)
+    if cached is None:
         _ask_hub(name, revision)
         options["local_files_only"] = False
-    return Checkpoint(name, name, options)
+    # transformers takes any folder of that name for the model; the cache's own folder is then named instead.
+    return Checkpoint(name, str(cached.parent) if cached and Path(name).is_dir() else name, options)
 
 
 def _embedded_folder() -> Path:
@@ -74,19 +76,19 @@ def _embedded_folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def _cached(name: str, revision: str | None) -> bool:
+def _cached(name: str, revision: str | None) -> Path | None:
     try:
         found = huggingface_hub.try_to_load_from_cache(name, "config.json", revision=revision)
     except hub_errors.HFValidationError as error:
         raise LoadingError(f"{name}: not a hub name and no such folder ({one_line(error, 120)})") from None
-    return isinstance(found, str)
+    return Path(found) if isinstance(found, str) else None
 
 
 def _ask_hub(name: str, revision: str | None) -> None:
     """One request for the model's config.json; whatever goes wrong is said in one line."""
     cache = hub_constants.HF_HUB_CACHE
     if hub_constants.is_offline_mode():
-        raise LoadingError(f"{name}: not in the cache {cache}, and HF_HUB_OFFLINE forbids asking the hub")
+        raise LoadingError(f"{name}: not (or only in part) in the cache {cache}, and HF_HUB_OFFLINE is set")
     try:
         url = huggingface_hub.hf_hub_url(name, "config.json", revision=revision)
         huggingface_hub.get_hf_file_metadata(url, timeout=REQUEST_SECONDS, retry_on_errors=False)
@@ -111,6 +113,8 @@ def quiet_transformers() -> Iterator[None]:
     """Silence bars, warnings and load reports of transformers; what they say is read from the loading info instead."""
     log: Any = transformers.utils.logging
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    hub: Any = huggingface_hub.utils  # transformers switches its bars as well
+    restore = hub.disable_progress_bars if hub.are_progress_bars_disabled() else hub.enable_progress_bars
     log.set_verbosity(logging.CRITICAL)
     log.disable_progress_bar()
     try:
@@ -119,6 +123,7 @@ def quiet_transformers() -> Iterator[None]:
         log.set_verbosity(verbosity)
         if bars:
             log.enable_progress_bar()
+        restore()
 
 
 def load_config(checkpoint: Checkpoint) -> Any:
@@ -127,8 +132,21 @@ def load_config(checkpoint: Checkpoint) -> Any:
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Any:
-    """The model's tokenizer."""
-    return _load(checkpoint, transformers.AutoTokenizer.from_pretrained)
+    """The model's tokenizer.
+
+    Raises
+    ------
+    LoadingError
+        If there is none: transformers then makes up one that knows no word.
+    """
+    return _load(checkpoint, _known_tokenizer)
+
+
+def _known_tokenizer(location: str, **options: Any) -> Any:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(location, **options)
+    if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
+        raise OSError("no tokenizer files, or a tokenizer without any words")
+    return tokenizer
 
 
 def load_model(checkpoint: Checkpoint, config: Any, *, pooler: bool, dtype: torch.dtype) -> Any:
@@ -144,6 +162,9 @@ def load_model(checkpoint: Checkpoint, config: Any, *, pooler: bool, dtype: torc
         options["add_pooling_layer"] = pooler
     model, info = _load(checkpoint, transformers.AutoModel.from_pretrained, **options)
     missing = sorted(info.get("missing_keys", ()))
+    if isinstance(getattr(model, "encoder", None), transformers.PreTrainedModel):
+        model = model.encoder  # an encoder-decoder, perhaps saved without its decoder, which is not used
+        missing = [key for key in missing if not key.startswith("decoder.")]
     poolers = [key for key in missing if "pooler" in key.split(".")]
     if poolers:
         raise LoadingError(f"{checkpoint.name}: the checkpoint has no trained pooler ({', '.join(poolers)} missing)")
@@ -173,7 +194,12 @@ def _load(checkpoint: Checkpoint, load: Any, **options: Any) -> Any:
         with quiet_transformers():
             return load(checkpoint.location, **checkpoint.options, **options)
     except Exception as error:
-        raise LoadingError(f"{checkpoint.name}: {_explain(checkpoint, error)}") from error
+        if not isinstance(error, OSError) or checkpoint.is_folder or not checkpoint.options["local_files_only"]:
+            raise LoadingError(f"{checkpoint.name}: {_explain(checkpoint, error)}") from error
+    # A part of it is cached (an interrupted download, or only what another program needed): fetch the rest.
+    _ask_hub(checkpoint.name, checkpoint.options.get("revision"))
+    checkpoint.options["local_files_only"] = False
+    return _load(checkpoint, load, **options)
 
 
 def _explain(checkpoint: Checkpoint, error: Exception) -> str:

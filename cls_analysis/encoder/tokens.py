@@ -71,7 +71,9 @@ def tokenize(
         for k, i in enumerate(long):
             before, after = _side_lengths(encoded, i), _side_lengths(short, k)
             cut[i], cut_pair[i] = after[0] < before[0], after[1] < before[1]
-            if (before[0] and not after[0]) or (before[1] and not after[1]):
+            # Where the marks alone fill the limit, a tokenizer leaves the row as long as it was.
+            whole = len(short["input_ids"][k]) > max_length
+            if whole or (before[0] and not after[0]) or (before[1] and not after[1]):
                 raise DataError(f"row {int(row_ids[i])}: max length {max_length} leaves nothing of one of its texts")
             ids[i] = list(short["input_ids"][k])
             if segment_ids is not None:
@@ -124,7 +126,7 @@ def collate(tokenized: Tokenized, rows: Sequence[int] | NDArray[np.int64], pad_i
 
 
 def check_batch(batch: Mapping[str, Any], pad_id: int | None) -> Batch:
-    """A batch as tensors, its mask checked.
+    """A batch as tensors, its mask checked, its padding on the right.
 
     Raises
     ------
@@ -145,7 +147,45 @@ def check_batch(batch: Mapping[str, Any], pad_id: int | None) -> Batch:
     unattended = (tensors["attention_mask"].sum(dim=1) == 0).nonzero().flatten().tolist()
     if unattended:
         raise DataError(f"{list_rows(unattended)}: no token attended (the attention mask is all 0)")
+    # Absolute positions count from the left: padding there would shift them.
+    leading = (tensors["attention_mask"] != 0).int().argmax(dim=1, keepdim=True)
+    if bool(leading.any()):
+        order = (torch.arange(ids.shape[1], device=ids.device) + leading) % ids.shape[1]
+        tensors = {name: t.gather(1, order) if t.shape == ids.shape else t for name, t in tensors.items()}
     return tensors
+
+
+def check_segments(batch: Batch, sep_id: int | None, relative: bool) -> None:
+    """Raise unless a batch of pairs says which token belongs to which text.
+
+    Raises
+    ------
+    DataError
+        If there are no segment ids and a row holds a pair, or the model's segments are relative.
+    """
+    if "token_type_ids" in batch:
+        return
+    pairs = (batch["input_ids"].eq(-1 if sep_id is None else sep_id).sum(dim=1) > 1) | relative
+    if rows := pairs.nonzero().flatten().tolist():
+        raise DataError(
+            f"{list_rows(rows)}: the batch has no token_type_ids, and this model tells texts apart by them; "
+            "call the tokenizer with return_token_type_ids=True"
+        )
+
+
+def check_range(ids: Sequence[Any], row_ids: Sequence[int], positions: int | None, vocabulary: int) -> None:
+    """Raise unless the network has a position and a vector for each token.
+
+    Raises
+    ------
+    DataError
+        Naming the rows that are too long or hold an unknown id.
+    """
+    if positions and (long := [row for row, tokens in zip(row_ids, ids, strict=True) if len(tokens) > positions]):
+        raise DataError(f"{list_rows(long)}: more tokens than the model's {positions} positions")
+    unknown = [row for row, tokens in zip(row_ids, ids, strict=True) if len(tokens) and max(tokens) >= vocabulary]
+    if unknown:
+        raise DataError(f"{list_rows(unknown)}: a token beyond the model's {vocabulary} vectors; another tokenizer's?")
 
 
 def positions_of(token_id: int, token: str, batch: Batch) -> torch.Tensor:

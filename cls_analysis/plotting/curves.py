@@ -194,6 +194,6 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
             ax.set_xlabel("layer")
         legend_below(figure, axes[0])
         collapsed = sorted(set(table.loc[constant, "layer"]))
-        note = f"; layer {', '.join(map(str, collapsed))}: one vector for all texts, not drawn" if collapsed else ""
+        note = f"; layer {', '.join(map(str, collapsed))} is one vector for all texts, not drawn" if collapsed else ""
         title(figure, "Bias by layer", f"{what_is_shown(profiles, None)} (dotted: isotropic null{note})")
         return figure

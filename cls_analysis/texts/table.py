@@ -76,7 +76,8 @@ class Texts:
     @cached_property
     def n_empty(self) -> int:
         """Rows with a text, or a side of a pair, of no characters."""
-        return sum(not text for text in self.text) + sum(not text for text in self.pair or ())
+        sides = [self.text] if self.pair is None else [self.text, self.pair]
+        return sum(not all(row) for row in zip(*sides, strict=True))
 
     def require_labels(self) -> list[Any]:
         """The labels, for fitting and scoring.

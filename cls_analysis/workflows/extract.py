@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cls_analysis.encoder import Encoder
 from cls_analysis.errors import ProfileError
 from cls_analysis.extraction import Block, Extraction, ExtractionReport, ProgressCallback, profile_blocks
@@ -115,9 +117,9 @@ def _extract_one(
     planned = extraction.provenance()
     folder = path.with_suffix(VECTORS_ENDING) if vectors else None
     existing = None if overwrite else _existing(path, planned, _planned_parts(extraction))
-    if existing and (folder is None or folder.is_dir()):
-        return Extracted(path, existing, None, folder)
     store = VectorStore(folder, planned, overwrite=overwrite) if folder else None
+    if existing and (store is None or all(store.path(block).is_file() for block in extraction.blocks)):
+        return Extracted(path, existing, None, folder)
     with progress(extraction.n_rows, extraction.texts.identity.label) as callback:
         extraction.progress = callback
         profile = profile_blocks(extraction, _stored(extraction, store) if store else extraction)
@@ -130,7 +132,10 @@ def _stored(extraction: Extraction, store: VectorStore) -> Iterator[Block]:
     """All blocks of an extraction: read where stored, else computed and stored."""
     for number in extraction.blocks:
         stored = store.read(number)
-        if stored is not None:
+        wanted = extraction.texts.row_id[extraction.positions(number)]
+        if stored is not None and np.array_equal(stored.row_ids, wanted):
+            if extraction.progress:
+                extraction.progress(len(wanted), 0)
             yield Block.of_arrays(number, stored.row_ids, stored.vectors, stored.rows_cut)
             continue
         block = extraction.block(number)

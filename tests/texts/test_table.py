@@ -93,7 +93,7 @@ class TestPairs:
     def test_empty(self):
         texts = load_texts(list(self.ROWS), on_missing="empty")
         assert (texts.text, texts.pair) == (["a", "", "d", "", "e"], ["b", "c", "", "", ""])
-        assert texts.n_empty == 5
+        assert texts.n_empty == 4
 
 
 # -- labels ----------------------------------------------------------------------------------------------------------
