@@ -8,18 +8,14 @@ CPU seconds with one thread, interleaved, best of several; and the memory ``Mome
 from __future__ import annotations
 
 import argparse
-import resource
 import time
+import tracemalloc
 
 import numpy as np
 import scipy.stats
 from threadpoolctl import threadpool_limits
 
 from cls_analysis import Moments
-
-
-def peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def ours(x: np.ndarray) -> tuple:
@@ -43,9 +39,10 @@ def main() -> None:
     x = rng.standard_normal((options.rows, options.dim), dtype=np.float32).astype(options.dtype) + 1
     seconds: dict[str, list[float]] = {"Moments": [], "numpy.cov + scipy": []}
     with threadpool_limits(1):
-        before = peak()
+        tracemalloc.start()
         ours(x)
-        extra = peak() - before
+        extra = tracemalloc.get_traced_memory()[1] / 2**20
+        tracemalloc.stop()
         for _ in range(options.repeats):
             results = []
             for name, run in (("Moments", ours), ("numpy.cov + scipy", theirs)):
