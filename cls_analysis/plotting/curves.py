@@ -17,6 +17,7 @@ from cls_analysis.plotting.style import (
     legend_below,
     legend_label,
     line_look,
+    log_scale,
     look,
     new_figure,
     paper_style,
@@ -84,7 +85,7 @@ def draw_concentration(table: pd.DataFrame, profiles: Sequence[Profile], layer: 
                 bars.text(x, height + 0.01, text, rotation=90, ha="center", va="bottom", fontsize=6.5)
         even = table[table["profile"] == groups[0][0]]
         curve.plot(even["k"], even["even_share"], color=GREY, linewidth=0.8, linestyle=":", label="all dimensions even")
-        curve.set_xscale("log")
+        log_scale(curve, "x")
         curve.set_ylim(0, 1.03)
         curve.set_xlabel("k largest dimensions")
         curve.set_ylabel("share of energy")
@@ -140,13 +141,13 @@ def draw_spectrum(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) 
         if table["variance_share"].isna().all():
             say(each, "no dimension varies")
         each.plot([], [], color=GREY, linewidth=0.6, label="isotropic null (thin)")
-        each.set_xscale("log")
+        log_scale(each, "x")
         if (table["variance_share"] > 0).any() or (table["variance_share_null"] > 0).any():
-            each.set_yscale("log")
+            log_scale(each, "y")
         each.set_xlabel("principal component")
         each.set_ylabel("share of variance")
         legend_below(figure, each)
-        cumulative.set_xscale("log")
+        log_scale(cumulative, "x")
         cumulative.set_ylim(0, 1.03)
         cumulative.set_xlabel("first k components")
         cumulative.set_ylabel("explained variance")

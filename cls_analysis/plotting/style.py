@@ -10,13 +10,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from cls_analysis.errors import OptionError, unknown_name
@@ -137,6 +138,14 @@ def title(figure: Figure, what: str, shown: str) -> None:
 def say(axes: Axes, text: str) -> None:
     """Write ``text`` in the middle of an empty panel."""
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY)
+
+
+def log_scale(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic, labelled 1, 10, 100: powers would need the formula parser, which is off for names."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend_label(name: str) -> str:

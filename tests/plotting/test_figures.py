@@ -110,6 +110,14 @@ def test_every_figure_of_little_data_without_warning(name, which):
     draw(name, EDGES[which]()).canvas.draw()
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_no_label_shows_its_markup(name):
+    """Numbers on logarithmic axes are formulas to matplotlib, and names of data sets must not be."""
+    figure = draw(name, [with_layers()])
+    figure.canvas.draw()
+    assert not [text.get_text() for text in figure.findobj(mpl.text.Text) if "$" in text.get_text()]
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_figure_of_layers(tmp_path, several):
     profiles = [with_layers(), with_layers("other")] if several else [with_layers()]
