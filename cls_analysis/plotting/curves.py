@@ -189,7 +189,8 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
                 ax.plot(group["layer"], group[column], label=legend_label(str(name)), **style)
                 ax.plot(group["layer"], group[f"{column}_null"], ":", color=style["color"], linewidth=0.8)
             ax.set_title(heading)
-            ax.set_ylim(*limits)
+            bottom, top = limits
+            ax.set_ylim(bottom, 1.03 * ax.get_ylim()[1] if top is None else top)
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         for ax in axes[3:]:
             ax.set_xlabel("layer")

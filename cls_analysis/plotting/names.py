@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from cls_analysis.profiles import Profile
@@ -17,20 +18,21 @@ SOURCE_NAMES = {
 
 
 def legend_names(profiles: Sequence[Profile]) -> list[str]:
-    """Data sets where the encoder is one, encoders where the data set is one, else both; numbered where still alike."""
-    encoders, datasets = {p.encoder for p in profiles}, {p.dataset for p in profiles}
-    if len(encoders) == 1:
-        names = [p.dataset for p in profiles]
-    elif len(datasets) == 1:
-        names = [p.encoder for p in profiles]
-    else:
-        names = [f"{p.encoder}, {p.dataset}" for p in profiles]
+    """Encoder, data set and source, as far as they differ, else the data set; numbered where still alike."""
+    columns = [
+        [profile.encoder for profile in profiles],
+        [profile.dataset for profile in profiles],
+        [SOURCE_NAMES[profile.provenance.source] for profile in profiles],
+    ]
+    differing = [column for column in columns if len(set(column)) > 1] or [columns[1]]
+    names = [", ".join(parts) for parts in zip(*differing, strict=True)]
     return [name if names.count(name) == 1 else f"{name} #{i + 1}" for i, name in enumerate(names)]
 
 
 def panel_name(name: str, n: int) -> str:
     """Title of one profile's panel: its name and its number of rows."""
-    return f"{name} (n = {n:,})"
+    # A panel holds two lines of about 44 characters; the CSV beside the figure has the whole name.
+    return textwrap.fill(f"{name} (n = {n:,})", 44, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
 def what_is_shown(profiles: Sequence[Profile], layer: int | None) -> str:

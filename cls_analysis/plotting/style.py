@@ -7,6 +7,7 @@ untouched.
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,8 +132,9 @@ def label_dimensions(axes: Axes, x: ArrayLike, y: ArrayLike, names: ArrayLike) -
 
 
 def title(figure: Figure, what: str, shown: str) -> None:
-    """The figure's title: what it is of, and which vectors; on two lines where the figure is narrow."""
-    figure.suptitle(f"{what}: {shown}" if figure.get_figwidth() > COLUMN else f"{what}\n{shown}")
+    """The figure's title: what it is of, and which vectors; on as many lines as its width asks for."""
+    characters = int(15.5 * figure.get_figwidth())
+    figure.suptitle(textwrap.fill(f"{what}: {shown}", characters, break_on_hyphens=False))
 
 
 def say(axes: Axes, text: str) -> None:
