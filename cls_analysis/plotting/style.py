@@ -133,7 +133,7 @@ def label_dimensions(axes: Axes, x: ArrayLike, y: ArrayLike, names: ArrayLike) -
 
 def title(figure: Figure, what: str, shown: str) -> None:
     """The figure's title: what it is of, and which vectors; on as many lines as its width asks for."""
-    characters = int(15.5 * figure.get_figwidth())
+    characters = int(16.5 * figure.get_figwidth())
     figure.suptitle(textwrap.fill(f"{what}: {shown}", characters, break_on_hyphens=False))
 
 
