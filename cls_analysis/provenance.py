@@ -19,6 +19,8 @@ from cls_analysis.errors import ProfileError
 BLOCK_ROWS = 4_096
 #: Rows kept of every Profile, those with the smallest hash of (seed, data set, row id).
 SAMPLE_ROWS = 1_024
+#: Longest name of a file made from a name, before endings and hashes.
+SLUG_CHARACTERS = 100
 #: Version of the Profile file; a reader refuses a newer one.
 SCHEMA_VERSION = 1
 #: Fields of Provenance that are whole numbers.
@@ -283,8 +285,14 @@ def versions() -> dict[str, tuple[str, ...]]:
 
 
 def slug(name: str) -> str:
-    """``name`` reduced to ``[a-z0-9.-]`` for a file name: ``glue/cola`` becomes ``glue-cola``."""
-    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "unnamed"
+    """``name`` reduced to ``[a-z0-9.-]`` for a file name: ``glue/cola`` becomes ``glue-cola``.
+
+    Names that lose letters or are cut get six characters of their hash, so that different ones stay different.
+    """
+    reduced = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "unnamed"
+    if name.isascii() and len(reduced) <= SLUG_CHARACTERS:
+        return reduced
+    return f"{reduced[:SLUG_CHARACTERS].strip('-.')}-{hash_text(name)[:6]}"
 
 
 def _unique(datasets: Sequence[DatasetIdentity]) -> tuple[DatasetIdentity, ...]:

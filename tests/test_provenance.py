@@ -240,7 +240,7 @@ def test_names_of_a_merged_profile():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("glue/cola", "glue-cola"), ("A b_c", "a-b-c"), ("../x", "x"), ("ä/ö", "unnamed"), ("v1.2-b", "v1.2-b")],
+    [("glue/cola", "glue-cola"), ("A b_c", "a-b-c"), ("../x", "x"), ("ä/ö", "unnamed-cdb13b"), ("v1.2-b", "v1.2-b")],
 )
 def test_slug(name, expected):
     assert slug(name) == expected
@@ -315,3 +315,10 @@ def test_smallest_keys_are_a_uniform_sample(seed):
     chosen = np.argsort(row_keys(seed, "aaaa", np.arange(50_000)))[:1_024]
     assert scipy.stats.kstest(chosen / 50_000, "uniform").pvalue > 1e-3
     assert scipy.stats.chisquare(np.bincount(chosen % 8, minlength=8)).pvalue > 1e-3
+
+
+def test_names_that_lose_letters_or_are_long_stay_apart():
+    names = ["日本", "中文", "é" * 120, "a" * 245, "a" * 246]
+    slugs = [slug(name) for name in names]
+    assert len(set(slugs)) == len(names)
+    assert all(len(short) <= 107 and set(short) <= set("abcdefghijklmnopqrstuvwxyz0123456789.-") for short in slugs)
