@@ -34,7 +34,7 @@ check: $(VENV)/dev.installed
 
 figures: $(VENV)/demo.installed
 	@test -d "$(DATA)" || { echo "make figures: no folder $(DATA); give DATA=DIR, the folder of GLUE's official TSV files" >&2; exit 2; }
-	$(BIN)/cls-analysis extract embedded $(GALLERY) --data-dir $(DATA) --out $(VENV)/gallery
+	$(BIN)/cls-analysis extract embedded $(GALLERY) --data-dir $(DATA) --out $(VENV)/gallery --overwrite
 	$(BIN)/cls-analysis figures $(VENV)/gallery --out figures --format png
 
 bench: $(VENV)/bench.installed
