@@ -100,14 +100,17 @@ def load_vectors(folder: str | Path, layer: int) -> tuple[NDArray[np.float32], N
     Raises
     ------
     DataError
-        If the folder is no vector store, or does not hold the layer.
+        If the folder is no vector store, lacks a block between others, or does not hold the layer.
     """
     folder = Path(folder)
     paths = sorted(folder.glob("block-*.safetensors"))
-    if not paths:
-        raise DataError(f"{folder}: no stored vectors (expected block-000000.safetensors, …)")
-    rows, ids = [], []
     key = _key_in(folder)
+    if not paths or key is None:
+        raise DataError(f"{folder}: no stored vectors (expected {MANIFEST} and block-000000.safetensors, …)")
+    numbers = [int(path.stem.removeprefix("block-")) for path in paths]
+    if absent := sorted(set(range(numbers[0], numbers[-1])) - set(numbers)):
+        raise DataError(f"{folder}: block {absent[0]} is missing; extract again to complete it")
+    rows, ids = [], []
     for path in paths:
         tensors = _read(path, key)
         if f"{LAYER}{layer}" not in tensors:

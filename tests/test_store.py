@@ -14,7 +14,8 @@ import tiny
 from cls_analysis import extract_vectors, extraction, load_texts
 from cls_analysis.errors import ClsAnalysisError, DataError, ProfileError
 from cls_analysis.extraction import Extraction, profile_blocks
-from cls_analysis.store import MANIFEST, VectorStore, load_vectors, store_key
+from cls_analysis.provenance import Provenance
+from cls_analysis.store import MANIFEST, StoredBlock, VectorStore, load_vectors, store_key
 from cls_analysis.workflows.extract import EncoderOptions, TextOptions, _stored, extract
 
 TEXTS = tiny.words(*[4, 9, 1, 6, 3] * 3)
@@ -324,3 +325,12 @@ def test_progress_of_a_resumed_run_adds_up(run):
     (done.vectors / "block-000001.safetensors").unlink()
     run(vectors=True, progress=bar)
     assert shown == {"total": 15, "done": 15}
+
+
+def test_a_missing_block_between_others_is_named(tmp_path):
+    store = VectorStore(tmp_path, Provenance(encoder=None, layers=(3,), datasets=(), parts=()))
+    for number in (0, 2):
+        rows = np.full((2, 4), number, dtype=np.float32)
+        store.write(number, StoredBlock(np.arange(2, dtype=np.int64) + 2 * number, {3: rows}, 0))
+    with pytest.raises(DataError, match="block 1 is missing"):
+        load_vectors(tmp_path, 3)

@@ -30,8 +30,10 @@ def values_table(profiles: Sequence[Profile], layer: int) -> pd.DataFrame:
     tables = []
     for name, profile in zip(legend_names(profiles), profiles, strict=True):
         held = profile[layer]
-        pooled, first = pool_columns(held.sample[:VALUE_ROWS], HEATMAP_CELLS)
-        rows = held.sample_ids[:VALUE_ROWS]
+        # Spread over the sample, which is sorted by row: the first ones may be of one class, or of one data set.
+        shown = np.unique(np.linspace(0, len(held.sample_ids) - 1, VALUE_ROWS).round().astype(np.int64))
+        pooled, first = pool_columns(held.sample[shown], HEATMAP_CELLS)
+        rows = held.sample_ids[shown]
         tables.append(
             pd.DataFrame(
                 {

@@ -130,10 +130,11 @@ def choose_split(where: str, split: str | None, available: Sequence[str]) -> str
         if len(names) == 1:
             return names[0]
         raise OptionError(f"{where} has several splits, choose one as in {where}@{names[0]}: {', '.join(names)}")
-    wanted = SPLIT_ALIASES.get(split, split)
-    if wanted not in names:
-        raise OptionError(f"{where}: {unknown_name('split', split, names)}")
-    return wanted
+    other_names = {ours: theirs for theirs, ours in SPLIT_ALIASES.items()}
+    for candidate in (split, SPLIT_ALIASES.get(split, split), other_names.get(split, split)):
+        if candidate in names:
+            return candidate
+    raise OptionError(f"{where}: {unknown_name('split', split, names)}")
 
 
 def read_official(task_name: str, split: str | None, data_dir: Path, on_missing: str) -> Texts:

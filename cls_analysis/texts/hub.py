@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cls_analysis.errors import LoadingError, MissingPackageError, OptionError, one_line, unknown_name
-from cls_analysis.texts.glue import SPLIT_ALIASES
+from cls_analysis.errors import LoadingError, MissingPackageError, one_line
+from cls_analysis.texts.glue import choose_split
 
 
 def load_hub_split(name: str, config: str | None, split: str | None) -> tuple[Any, str]:
@@ -33,16 +33,8 @@ def load_hub_split(name: str, config: str | None, split: str | None) -> tuple[An
             loaded = datasets.load_dataset(name, config, **_reading(datasets, name, config))
         except Exception as error:
             raise LoadingError(f"{label}: {explain(error)}") from None
-    names = list(loaded.keys())
-    if split is None:
-        if len(names) > 1:
-            raise OptionError(f"{label} has several splits, choose one as in {label}@{names[0]}: {', '.join(names)}")
-        return loaded[names[0]], names[0]
-    wanted = {alias: own for own, alias in SPLIT_ALIASES.items()}
-    for candidate in (split, wanted.get(split, split), SPLIT_ALIASES.get(split, split)):
-        if candidate in names:
-            return loaded[candidate], candidate
-    raise OptionError(f"{label}: {unknown_name('split', split, names)}")
+    chosen = choose_split(label, split, list(loaded))
+    return loaded[chosen], chosen
 
 
 def _reading(datasets: Any, name: str, config: str | None) -> dict[str, Any]:

@@ -19,7 +19,6 @@ import scipy.stats
 from cls_analysis import Profile, profile_vectors, summarize
 from cls_analysis.errors import OptionError
 from cls_analysis.plotting import FIGURES
-from cls_analysis.plotting.heatmaps import VALUE_ROWS
 from cls_analysis.plotting.names import legend_names
 from cls_analysis.provenance import DatasetIdentity, EncoderIdentity
 from cls_analysis.workflows.figures import draw_figures
@@ -259,7 +258,7 @@ def eigenvalue_shares(x) -> np.ndarray:
         ("spectrum", "explained_variance", lambda x: eigenvalue_shares(x).cumsum()),
         ("concentration", "energy_share_of_top_k", lambda x: np.sort((x**2).sum(0))[::-1].cumsum() / (x**2).sum()),
         ("concentration", "dimension", lambda x: np.argsort(-(x**2).sum(axis=0))),
-        ("values", "value", lambda x: x[:VALUE_ROWS].ravel()),
+        ("values", "value", lambda x: x[[round(i * (len(x) - 1) / 23) for i in range(24)]].ravel()),
     ],
 )
 def test_numbers_beside_a_figure(tmp_path, name, column, expected):

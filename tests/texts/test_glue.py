@@ -9,6 +9,7 @@ import pytest
 
 from cls_analysis import load_texts
 from cls_analysis.errors import DataError, OptionError
+from cls_analysis.texts.glue import choose_split
 
 #: Rows and labels of the official files, counted by lines and by column outside of Python.
 OFFICIAL = [
@@ -195,3 +196,9 @@ def test_a_folder_that_is_not_glue(tmp_path, glue, refused):
     folder = glue(**{"SST-2__dev": "text\tclass\na\t1\n"})
     with refused(DataError, "dev.tsv", "'sentence'", "official"):
         load_texts("glue/sst2@dev", data_dir=folder)
+
+
+@pytest.mark.parametrize("wanted", ["validation", "dev"])
+@pytest.mark.parametrize("held", ["validation", "dev"])
+def test_a_split_is_found_under_either_of_its_names(wanted, held):
+    assert choose_split("data", wanted, ["train", held]) == held
