@@ -307,9 +307,13 @@ def shard_blocks(n_rows: int, shard: tuple[int, int]) -> range:
     if count < 1 or not 0 <= index < count:
         raise OptionError(f"shard {index}/{count}: the first number counts from 0 to one less than the second")
     blocks = -(-n_rows // BLOCK_ROWS)
-    chosen = range(index * blocks // count, (index + 1) * blocks // count)
+    # Rounded up, so that with fewer blocks than shards the first shards have them.
+    chosen = range(-(-index * blocks // count), -(-(index + 1) * blocks // count))
     if not chosen:
-        raise OptionError(f"shard {index}/{count} has no rows: {n_rows} rows make {blocks} blocks of {BLOCK_ROWS}")
+        raise OptionError(
+            f"shard {index}/{count} has no rows: {n_rows} rows are {blocks} block{'s' if blocks > 1 else ''} of "
+            f"{BLOCK_ROWS}; use at most {blocks} shard{'s' if blocks > 1 else ''}"
+        )
     return chosen
 
 

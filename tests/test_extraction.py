@@ -179,10 +179,16 @@ def test_shards_are_contiguous_and_complete():
             assert all(runs)
 
 
-@pytest.mark.parametrize("shard", [(1, 1), (-1, 2), (0, 0), (3, 2), (0, 2)])
+@pytest.mark.parametrize("shard", [(1, 1), (-1, 2), (0, 0), (3, 2)])
 def test_a_shard_without_rows_is_refused(shard):
     with pytest.raises(OptionError, match=f"shard {shard[0]}/{shard[1]}"):
         shard_blocks(22, shard)
+
+
+def test_with_fewer_blocks_than_shards_the_first_shards_have_them():
+    assert list(shard_blocks(22, (0, 2))) == [0]
+    with pytest.raises(OptionError, match=r"shard 1/2 has no rows: .* use at most 1 shard$"):
+        shard_blocks(22, (1, 2))
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from cls_analysis.errors import OptionError
 from cls_analysis.plotting.names import legend_names, what_is_shown
 from cls_analysis.plotting.style import (
     GREY,
+    HATCHES,
     TEXT,
     legend_below,
     legend_label,
@@ -30,6 +31,8 @@ from cls_analysis.statistics.concentration import lorenz_curve
 from cls_analysis.statistics.spectrum import covariance_spectrum
 
 TOP = (1, 3, 10)
+#: Profiles up to which the bars of ``concentration`` have room for their numbers.
+LABELLED_BARS = 4
 #: Figures of the panels of ``layers``: column of ``summarize``, title, and the range of its axis where it is fixed.
 LAYER_PANELS: tuple[tuple[str, str, tuple[float | None, float | None]], ...] = (
     ("common_mean_share", "common mean share", (0, 1.03)),
@@ -75,12 +78,20 @@ def draw_concentration(table: pd.DataFrame, profiles: Sequence[Profile], layer: 
             where = np.arange(len(top)) + (index - (len(groups) - 1) / 2) * width
             style = look(index)
             bars.bar(
-                where, top["energy_share_of_top_k"], width * 0.9, color=style["color"], label=legend_label(str(name))
+                where,
+                top["energy_share_of_top_k"],
+                width * 0.9,
+                color=style["color"],
+                hatch=HATCHES[index % len(HATCHES)],
+                edgecolor="white",
+                linewidth=0,
             )
             bars.hlines(top["null_of_top_k"], where - width / 2, where + width / 2, color="black", linewidth=1)
             for x, height, dimension, k in zip(
                 where, top["energy_share_of_top_k"], top["dimension"], top["k"], strict=True
             ):
+                if len(groups) > LABELLED_BARS:
+                    break
                 text = f" dim {dimension}: {height:.0%}" if k == 1 else f" {height:.0%}"
                 bars.text(x, height + 0.01, text, rotation=90, ha="center", va="bottom", fontsize=6.5)
         even = table[table["profile"] == groups[0][0]]
@@ -134,7 +145,7 @@ def draw_spectrum(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) 
             visible = group["variance_share"] > 1e-8
             each.plot(k[visible], group["variance_share"][visible], label=legend_label(str(name)), **style)
             cumulative.plot(k, group["explained_variance"], label=legend_label(str(name)), **style)
-            thin = {"color": style["color"], "linewidth": 0.6, "alpha": 0.6}
+            thin = style | {"linewidth": 0.6, "alpha": 0.6}
             null_visible = group["variance_share_null"] > 1e-8
             each.plot(k[null_visible], group["variance_share_null"][null_visible], **thin)
             cumulative.plot(k, group["explained_variance_null"], **thin)
@@ -182,10 +193,11 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
         figure = new_figure(TEXT, 3.6)
         axes = figure.subplots(2, 3, sharex=True).ravel()
         constant = table["n_constant"] == table["dim"]
+        names = list(dict.fromkeys(table["profile"]))
         shown = table[~constant]
         for ax, (column, heading, limits) in zip(axes, LAYER_PANELS, strict=True):
-            for index, (name, group) in enumerate(shown.groupby("profile", sort=False)):
-                style = look(index)
+            for name, group in shown.groupby("profile", sort=False):
+                style = look(names.index(name))
                 ax.plot(group["layer"], group[column], label=legend_label(str(name)), **style)
                 ax.plot(group["layer"], group[f"{column}_null"], ":", color=style["color"], linewidth=0.8)
             ax.set_title(heading)
@@ -195,7 +207,17 @@ def draw_layers(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) ->
         for ax in axes[3:]:
             ax.set_xlabel("layer")
         legend_below(figure, axes[0])
-        collapsed = sorted(set(table.loc[constant, "layer"]))
-        note = f"; layer {', '.join(map(str, collapsed))} is one vector for all texts, not drawn" if collapsed else ""
+        note = _not_drawn(table.assign(constant=constant))
         title(figure, "Bias by layer", f"{what_is_shown(profiles, None)} (dotted: isotropic null{note})")
         return figure
+
+
+def _not_drawn(table: pd.DataFrame) -> str:
+    """Say which profiles and layers are one vector for all texts, and so not drawn."""
+    profiles = table.groupby("profile", sort=False)["constant"].all()
+    whole = profiles[profiles].index
+    layers = table[~table["profile"].isin(whole)].groupby("layer")["constant"].all()
+    parts = [f"layer {number}" for number in layers[layers].index] + [str(name) for name in whole]
+    if not parts:
+        return ""
+    return f"; {', '.join(parts)} {'is' if len(parts) == 1 else 'are'} one vector for all texts, not drawn"

@@ -26,9 +26,13 @@ from cls_analysis.files import whole_file
 
 #: Widths in inches: one column of a two-column paper, and its full text width (the ACL format's).
 COLUMN, TEXT = 3.03, 6.30
-#: Okabe and Ito 2008, without yellow (too light on white); told apart in grey by line style and marker.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-LINES = ("-", "--", "-.", (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (5, 1)), ":")
+#: Okabe and Ito 2008, without yellow (too light on white) and black, and wine of Tol 2021.
+#: Told apart in grey by line style and marker.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#882255")
+# Dotted is kept for nulls.
+LINES = ("-", "--", "-.", (0, (3, 1, 1, 1)), (0, (6, 1)), (0, (8, 2, 2, 2)), (0, (3, 1, 1, 1, 1, 1)))
+#: Bars have no line style: their hatching tells them apart in grey.
+HATCHES = ("", "////", "....", "xxx", "----", "ooo", "+++")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 #: Nulls, axes at zero, and what is not the data.
 GREY = "#6e6e6e"
@@ -96,10 +100,12 @@ def panels(n: int, *, height: float, **options: Any) -> tuple[Figure, list[Axes]
 
 def look(index: int) -> dict[str, Any]:
     """Colour, line style and marker of the ``index``-th profile."""
+    # After one round the colours come back with other lines and markers.
+    shifted = index + index // len(COLOURS)
     return {
         "color": COLOURS[index % len(COLOURS)],
-        "linestyle": LINES[index % len(LINES)],
-        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": LINES[shifted % len(LINES)],
+        "marker": MARKERS[shifted % len(MARKERS)],
     }
 
 

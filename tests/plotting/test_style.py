@@ -112,7 +112,8 @@ def test_profiles_are_told_apart_without_colour():
     looks = [look(index) for index in range(7)]
     for key in ("color", "linestyle", "marker"):
         assert len({str(each[key]) for each in looks}) == 7
-    assert look(7) == look(0)
+    assert look(7)["color"] == look(0)["color"]
+    assert look(7)["linestyle"] != look(0)["linestyle"]
     assert set(line_look(1)) == {"color", "linestyle"}
 
 
