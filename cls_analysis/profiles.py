@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cls_analysis.errors import ClsAnalysisError, DataError, ProfileError, one_line
 from cls_analysis.files import whole_file
-from cls_analysis.moments import CHUNK, Array, Moments, as_matrix, check_finite
+from cls_analysis.moments import CHUNK, ROUNDINGS, Array, Moments, as_matrix, check_finite
 from cls_analysis.provenance import (
     BLOCK_ROWS,
     SAMPLE_ROWS,
@@ -119,13 +119,17 @@ class LayerProfile:
         """Dimensions that do not vary, shape (d,).
 
         max = min, or a standard deviation of at most 1e-6 of the layer's median one, or of at most 16 roundings of the
-        dtype that the encoder ran in.
+        dtype that the encoder ran in. Where that holds for most dimensions, and the vectors as a whole spread by no
+        more than 16 roundings of their length, the rest is rounding too: one text in differently padded batches.
         """
         m = self.moments
         std = m.std
-        rounding = 16.0 * EPSILON[self.dtype] * np.maximum(np.abs(m.minimum), np.abs(m.maximum))
+        roundings = ROUNDINGS * EPSILON[self.dtype]
+        magnitude = np.maximum(np.abs(m.minimum), np.abs(m.maximum))
         median = float(np.median(std)) if m.n else 0.0
-        return np.asarray(m.constant | (std <= 1e-6 * median) | (std <= rounding))
+        dead = np.asarray(m.constant | (std <= 1e-6 * median) | (std <= roundings * magnitude))
+        one_vector = dead.mean() > 0.5 and bool(m.variance.sum() <= roundings**2 * m.energy.sum())
+        return np.ones_like(dead) if one_vector else dead
 
     @property
     def living(self) -> NDArray[np.bool_]:

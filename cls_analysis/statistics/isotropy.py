@@ -21,10 +21,16 @@ def cosine_contributions(layer: LayerProfile) -> Array:
     CC(i) = ((Σu_i)² − Σu_i²) / (N(N − 1)) over the N vectors that are not zero: the mean over pairs i ≠ j of u_i v_i
     (Timkey and van Schijndel 2021, in closed form). NaN with fewer than two vectors, or where all are the same.
     """
-    n = layer.n - layer.n_zero
-    if n < 2 or layer.collapsed:
+    if layer.collapsed:
         return np.full(layer.dim, np.nan)
-    return (layer.unit_sum**2 - layer.unit_square_sum) / (n * (n - 1.0))
+    return contributions(layer.unit_sum, layer.unit_square_sum, layer.n - layer.n_zero)
+
+
+def contributions(unit_sum: Array, unit_square_sum: Array, n: int) -> Array:
+    """CC(i) from Σu and Σu² over ``n`` unit vectors, shape (d,); NaN with fewer than two."""
+    if n < 2:
+        return np.full(len(unit_sum), np.nan)
+    return np.asarray((unit_sum**2 - unit_square_sum) / (n * (n - 1.0)))
 
 
 def average_cosine(layer: LayerProfile) -> float:

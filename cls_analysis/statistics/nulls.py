@@ -15,6 +15,8 @@ import scipy.stats
 
 from cls_analysis.moments import Array, single_threaded_blas
 from cls_analysis.statistics.concentration import gini, top_share
+from cls_analysis.statistics.outliers import ALPHA, three_sigma
+from cls_analysis.statistics.samples import partition_isotropy, twonn_dimension, unit_rows
 from cls_analysis.statistics.spectrum import effective_rank, explained_variance, isoscore, participation_ratio
 
 #: Draws per null value: enough for the third digit of every spectral one.
@@ -42,6 +44,22 @@ class SpectrumNull:
     isoscore: float
     effective_rank: float
     explained_variance: Array
+
+
+@dataclass(frozen=True)
+class SampleNull:
+    """Null of statistics of rows."""
+
+    twonn_dimension: float
+    partition_isotropy: float
+
+
+@dataclass(frozen=True)
+class ThreeSigmaNull:
+    """Expected number of dimensions called outliers by the three-sigma rules of the literature."""
+
+    mean: float
+    std: float
 
 
 @lru_cache(maxsize=512)
@@ -152,3 +170,64 @@ def _kurtosis_quantile(n: int, z: Array) -> Array:
     root = 1.0 - 2.0 / (9.0 * a) - z * np.sqrt(2.0 / (9.0 * a))
     standardized = ((1.0 - 2.0 / a) / root**3 - 1.0) / np.sqrt(2.0 / (a - 4.0))
     return np.asarray(standardized * np.sqrt(variance) + mean - 3.0)
+
+
+def rms_cosine_null(d: int) -> float:
+    """√E cos² of two independent isotropic vectors: 1/√d."""
+    return 1.0 / float(np.sqrt(d)) if d > 0 else float("nan")
+
+
+def uniformity_null(d: int, t: float) -> float:
+    """Log E exp(−t‖u − v‖²) of two independent isotropic directions.
+
+    With c their cosine, E exp(2tc) = ₀F₁(; d/2; t²), the moment-generating function of one coordinate of the sphere.
+    """
+    return float(-2.0 * t + np.log(scipy.special.hyp0f1(d / 2.0, t * t))) if d > 0 else float("nan")
+
+
+@lru_cache(maxsize=64)
+def sample_null(m: int, d: int) -> SampleNull:
+    """TwoNN dimension of m isotropic rows of d, and partition isotropy of their directions: means over few draws."""
+    rng = np.random.default_rng((SEED, m, d, 6))
+    draws = [rng.standard_normal((m, d)) for _ in range(3)]
+    return SampleNull(
+        twonn_dimension=float(np.mean([twonn_dimension(x) for x in draws])),
+        partition_isotropy=float(np.mean([partition_isotropy(unit_rows(x)) for x in draws])),
+    )
+
+
+@lru_cache(maxsize=64)
+def three_sigma_null(n: int, d: int) -> ThreeSigmaNull:
+    """How many dimensions of isotropic data lie beyond three standard deviations of the others: means over draws."""
+    rng = np.random.default_rng((SEED, n, d, 7))
+    mean = rng.standard_normal((32 * DRAWS, d)) / np.sqrt(n)
+    std = np.sqrt(rng.chisquare(max(n - 1, 1), size=(32 * DRAWS, d)) / n)
+    return ThreeSigmaNull(*(float(three_sigma(each).sum(axis=1).mean()) for each in (mean, std)))
+
+
+def normal_quantile(d: int) -> float:
+    """|z| that the largest of d standard normals exceeds with probability ``ALPHA`` at most (Bonferroni)."""
+    return float(scipy.stats.norm.ppf(1.0 - ALPHA / (2.0 * d)))
+
+
+def common_mean_quantile(n: int, directions: float) -> float:
+    """Common mean share that n rows of mean zero exceed with probability 0.1 % at most.
+
+    n‖x̄‖²/E‖x‖² is a sum of χ²_1 weighted by the eigenvalues' shares; Satterthwaite's approximation gives it as many
+    degrees of freedom as the participation ratio says that there are ``directions``.
+    """
+    if not np.isfinite(directions):
+        return float("nan")
+    return float(scipy.stats.chi2.ppf(0.999, directions) / (directions * n))
+
+
+def largest_variance_ratio(n: int, d: int) -> float:
+    """Largest over mean variance of d Gaussian dimensions of equal σ, exceeded with probability ``ALPHA`` at most."""
+    return float(scipy.stats.chi2.ppf(1.0 - ALPHA / d, n - 1) / (n - 1)) if n > 1 else float("inf")
+
+
+def largest_kurtosis(n: int, d: int) -> float:
+    """Excess kurtosis that the largest of d Gaussian dimensions exceeds with probability ``ALPHA`` at most."""
+    if n < FEW_ROWS:
+        return float("inf")
+    return float(_kurtosis_quantile(n, np.array([normal_quantile(d)]))[0])
