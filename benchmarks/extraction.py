@@ -16,7 +16,7 @@ import torch
 import transformers
 
 import cls_analysis as ca
-from cls_analysis.encoder.loading import find_checkpoint
+from cls_analysis.checkpoints import find_checkpoint
 
 
 def load_rows(data: Path, rows: int) -> list[str]:

@@ -10,41 +10,53 @@ import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cls_analysis.diagnosis import Diagnosis, Finding, Limits, diagnose
     from cls_analysis.encoder import Encoder
     from cls_analysis.errors import ClsAnalysisError
     from cls_analysis.extraction import compute_profile, extract_vectors
+    from cls_analysis.matrices import profile_matrix, profile_vectors
     from cls_analysis.moments import Moments
-    from cls_analysis.profiles import LayerProfile, Profile, profile_vectors
+    from cls_analysis.profiles import LayerProfile, Profile
     from cls_analysis.statistics import describe, summarize
     from cls_analysis.texts import Texts, load_texts
 
 #: Public name -> the module that holds it.
 _HOMES = {
     "ClsAnalysisError": "errors",
+    "Diagnosis": "diagnosis",
     "Encoder": "encoder",
+    "Finding": "diagnosis",
     "LayerProfile": "profiles",
+    "Limits": "diagnosis",
     "Moments": "moments",
     "Profile": "profiles",
     "Texts": "texts",
     "compute_profile": "extraction",
     "describe": "statistics",
+    "diagnose": "diagnosis",
     "extract_vectors": "extraction",
     "load_texts": "texts",
-    "profile_vectors": "profiles",
+    "profile_matrix": "matrices",
+    "profile_vectors": "matrices",
     "summarize": "statistics",
 }
 
 __all__ = [
     "ClsAnalysisError",
+    "Diagnosis",
     "Encoder",
+    "Finding",
     "LayerProfile",
+    "Limits",
     "Moments",
     "Profile",
     "Texts",
     "compute_profile",
     "describe",
+    "diagnose",
     "extract_vectors",
     "load_texts",
+    "profile_matrix",
     "profile_vectors",
     "summarize",
 ]

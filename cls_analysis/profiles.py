@@ -14,23 +14,12 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cls_analysis.errors import ClsAnalysisError, DataError, ProfileError, one_line
 from cls_analysis.files import whole_file
-from cls_analysis.moments import CHUNK, ROUNDINGS, Array, Moments, as_matrix, check_finite
-from cls_analysis.provenance import (
-    BLOCK_ROWS,
-    SAMPLE_ROWS,
-    DatasetIdentity,
-    Part,
-    Provenance,
-    hash_arrays,
-    join_parts,
-    parts_of,
-    row_keys,
-    versions,
-)
+from cls_analysis.moments import CHUNK, ROUNDINGS, Array, Moments
+from cls_analysis.provenance import Part, Provenance, join_parts, parts_of, row_keys
 
 #: Distance from 1 to the next number of each dtype an encoder may run in.
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -147,7 +136,7 @@ class Profile:
 
     ``profile.layers`` lists the layers, ``profile[layer]`` gives one (negative numbers count from the encoder's last),
     ``profile.n`` the number of rows, ``profile.provenance`` the origin. Made by ``compute_profile``,
-    ``profile_vectors``, ``Profile.load`` or ``merge``.
+    ``profile_vectors``, ``profile_matrix``, ``Profile.load`` or ``merge``.
     """
 
     def __init__(self, layers: Mapping[int, LayerProfile], provenance: Provenance) -> None:
@@ -467,43 +456,3 @@ def _read(path: Path) -> tuple[Provenance, dict[str, NDArray[Any]]]:
     except ProfileError as error:
         raise ProfileError(f"{path}: {error}") from None
     return provenance, tensors
-
-
-def profile_vectors(array: ArrayLike, *, layer: int = -1, name: str = "vectors") -> Profile:
-    """A Profile of vectors that exist already.
-
-    Parameters
-    ----------
-    array : array-like, shape (n, d)
-        One vector a row; a memory map is read block by block.
-    layer : int, default -1
-        The number to give them.
-    name : str, default "vectors"
-        What to call them in tables and figures.
-
-    Raises
-    ------
-    DataError
-        If it is not a matrix of numbers with at least one row and column, or a value is not finite.
-    """
-    rows = as_matrix(array)
-    if 0 in rows.shape:
-        raise DataError(f"expected a matrix of numbers (n, d) with rows and columns, got shape {rows.shape}")
-    if rows.dtype.kind != "f" or rows.dtype.itemsize > 8:
-        rows = rows.astype(np.float64)
-    check_finite(rows)
-    provenance = Provenance(
-        encoder=None,
-        layers=(layer,),
-        datasets=(DatasetIdentity(name, None, hash_arrays([("vectors", rows)])),),
-        parts=(),
-        dtype=rows.dtype.name,
-        sample_rows=SAMPLE_ROWS,
-        versions=versions(),
-    )
-    builder = ProfileBuilder(provenance)
-    for start in range(0, len(rows), BLOCK_ROWS):
-        block = rows[start : start + BLOCK_ROWS]
-        row_ids = np.arange(start, start + len(block), dtype=np.int64)
-        builder.add({layer: RowSums.of(block)}, row_ids, lambda _, positions, block=block: block[positions])
-    return builder.finish()

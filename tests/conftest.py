@@ -70,3 +70,25 @@ def tiny_encoder(tiny_folder):
         )
 
     return load
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    """An empty cache of the hub."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def hub(hub_cache, monkeypatch):
+    """The hub, allowed to be asked; what it answers is the test's."""
+    import huggingface_hub
+    from fake_hub import Hub
+    from huggingface_hub import constants
+
+    hub = Hub()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", hub)
+    return hub

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import cls_analysis as ca
-from cls_analysis.workflows.extract import TextOptions, extract
+from cls_analysis.workflows.extract import extract
+from cls_analysis.workflows.options import TextOptions
 
 ROOT = Path(__file__).parents[1]
 

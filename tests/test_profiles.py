@@ -479,3 +479,53 @@ def test_collapsed(x):
     layer = profile_vectors(x)[-1]
     assert layer.collapsed
     assert layer.dead.all()
+
+
+@pytest.mark.parametrize("large", [0.0, 20.0], ids=["even", "one large"])
+@pytest.mark.parametrize("d", [16, 384, 768])
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e10])
+def test_one_vector_up_to_rounding_is_collapsed(large, d, scale):
+    """200 copies and rounding of 1e-7 of the length: in small dimensions that is many roundings of the values."""
+    rng = np.random.default_rng(d)
+    vector = rng.standard_normal(d)
+    vector[[3, 5]] = vector[3] + large, 1e-3
+    rounding = 1e-7 * np.linalg.norm(vector) / np.sqrt(d)
+    layer = profile_vectors((scale * (vector + rounding * rng.standard_normal((200, d)))).astype(np.float32))[-1]
+    moments = layer.moments
+    alone = moments.std > 16 * 2.0**-23 * np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))
+    assert alone.any()  # not every dimension is dead by itself
+    assert layer.dead.all()
+    assert layer.collapsed
+
+
+@pytest.mark.parametrize(("spread", "collapsed"), [(15.5, True), (16.5, False)])
+def test_spread_of_sixteen_roundings(spread, collapsed):
+    """Lengths of 1, of which two dimensions of five hold nothing but the spread; the others do not vary."""
+    x = np.zeros((20, 5), dtype=np.float32)
+    x[:, 0] = 1
+    x[:, 3] = np.tile([1, -1], 10) * spread * 2.0**-23 / np.sqrt(2)
+    x[:, 4] = np.repeat([1, -1], 10) * spread * 2.0**-23 / np.sqrt(2)
+    layer = profile_vectors(x)[-1]
+    assert layer.collapsed == collapsed
+    assert layer.living.tolist() == [False, False, False, not collapsed, not collapsed]
+
+
+@pytest.mark.parametrize("mean", [0.0, 5.0])
+def test_zero_padded_dimensions_do_not_collapse_the_rest(mean):
+    x = np.zeros((100, 384), dtype=np.float32)
+    x[:, :10] = np.random.default_rng(0).standard_normal((100, 10)) + mean
+    layer = profile_vectors(x)[-1]
+    assert np.flatnonzero(layer.living).tolist() == list(range(10))
+    assert not layer.collapsed
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1e3])
+def test_one_huge_dimension_leaves_the_others_living(spread):
+    """The others spread by less than 16 roundings of the length, and yet by all of theirs."""
+    x = np.random.default_rng(0).standard_normal((100, 384))
+    x[:, 7] = 1e8 + spread * x[:, 7]
+    layer = profile_vectors(x.astype(np.float32))[-1]
+    moments = layer.moments
+    assert (moments.variance.sum() < (16 * 2.0**-23) ** 2 * moments.energy.sum()) == (spread < 1e3)
+    assert np.delete(layer.living, 7).all()
+    assert layer.living[7] == (spread == 1e3)

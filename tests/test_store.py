@@ -16,7 +16,8 @@ from cls_analysis.errors import ClsAnalysisError, DataError, ProfileError
 from cls_analysis.extraction import Extraction, profile_blocks
 from cls_analysis.provenance import Provenance
 from cls_analysis.store import MANIFEST, StoredBlock, VectorStore, load_vectors, store_key
-from cls_analysis.workflows.extract import EncoderOptions, TextOptions, _stored, extract
+from cls_analysis.workflows.extract import _stored, extract
+from cls_analysis.workflows.options import EncoderOptions, TextOptions
 
 TEXTS = tiny.words(*[4, 9, 1, 6, 3] * 3)
 

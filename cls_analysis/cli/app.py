@@ -7,6 +7,8 @@ Results go to standard output, everything else to standard error. Workflows are 
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +16,28 @@ import typer
 
 from cls_analysis import __version__
 from cls_analysis.cli.guard import guarded, set_debug
+from cls_analysis.cli.options import (
+    DATA_HELP,
+    ApplyFinalNorm,
+    DataDir,
+    Device,
+    Dtype,
+    Encoding,
+    First,
+    LabelColumn,
+    Limit,
+    MaxLength,
+    OnMissing,
+    PairColumn,
+    Revision,
+    Source,
+    Targets,
+    TextColumn,
+    TrustRemoteCode,
+)
 from cls_analysis.cli.progress import progress_bar
 from cls_analysis.errors import OptionError
+from cls_analysis.files import write_text
 
 app = typer.Typer(
     name="cls-analysis",
@@ -26,14 +48,18 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Targets = Annotated[
-    list[Path], typer.Argument(metavar="PROFILE_OR_RUN...", help="Profiles, or folders given to --out.")
-]
-
 
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"cls-analysis {__version__}")
+        raise typer.Exit
+
+
+def _list_rules(wanted: bool) -> None:
+    if wanted:
+        from cls_analysis.diagnosis.rules import catalogue
+
+        typer.echo(catalogue(), nl=False)
         raise typer.Exit
 
 
@@ -76,55 +102,57 @@ def demo(
 @guarded
 def extract(
     model: Annotated[str, typer.Argument(help="Hub name, folder, or 'embedded'.")],
-    data: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DATA...",
-            help="Files (csv, tsv, jsonl, parquet, txt), - (lines of standard input), sample:NAME, glue/TASK@SPLIT, "
-            "trec:DIR@SPLIT or hub:NAME[:CONFIG]@SPLIT.",
-        ),
-    ],
+    data: Annotated[list[str], typer.Argument(metavar="DATA...", help=DATA_HELP)],
     out: Annotated[Path, typer.Option(metavar="RUN", help="Folder for the Profiles.")],
     layers: Annotated[str, typer.Option(help="'all', or numbers separated by commas; -1 is the last.")] = "all",
-    source: Annotated[str, typer.Option(help="Vector of a text: cls, pooler, mean, first or last.")] = "cls",
+    source: Source = "cls",
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Also store the vectors; resumes where it stopped.")
     ] = False,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    dtype: Dtype = "float32",
+    device: Device = "auto",
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens of a batch, padding included.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Longest input in tokens.")] = None,
-    limit: Annotated[int | None, typer.Option(help="A seeded sample of so many rows, stratified by label.")] = None,
-    first: Annotated[int | None, typer.Option(help="The first so many rows.")] = None,
+    max_length: MaxLength = None,
+    limit: Limit = None,
+    first: First = None,
     shard: Annotated[str, typer.Option(metavar="i/n", help="Do the i-th of n parts; join them with merge.")] = "0/1",
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of GLUE's official TSV files.")] = None,
-    text_column: Annotated[str | None, typer.Option(help="Column of the text.")] = None,
-    pair_column: Annotated[str | None, typer.Option(help="Column of the second text.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
-    encoding: Annotated[str, typer.Option(help="Encoding of text files.")] = "utf-8",
-    on_missing: Annotated[str, typer.Option(help="Rows without text: error, drop or empty.")] = "error",
-    revision: Annotated[str | None, typer.Option(help="Revision on the hub.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Let the model run code from its repository.")
-    ] = False,
-    apply_final_norm: Annotated[
-        bool, typer.Option("--apply-final-norm", help="Pre-norm models: norm the inner layers too.")
-    ] = False,
+    data_dir: DataDir = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    encoding: Encoding = "utf-8",
+    on_missing: OnMissing = "error",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    apply_final_norm: ApplyFinalNorm = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there with other settings.")] = False,
 ) -> None:
     """Profile an encoder's vectors on texts: RUN/<encoder>/<dataset>[-<split>].safetensors.
 
     Example: cls-analysis extract bert-base-uncased reviews.csv glue/cola@dev --out run
     """
-    if limit is not None and first is not None:
-        raise OptionError("give --limit (a sample) or --first (the beginning), not both")
-    from cls_analysis.workflows.extract import EncoderOptions, TextOptions
     from cls_analysis.workflows.extract import extract as work
+    from cls_analysis.workflows.options import EncoderOptions, TextOptions
 
     text_options = TextOptions(
-        data_dir, text_column, pair_column, label_column, encoding, on_missing, limit=limit, first=first
+        data_dir=data_dir,
+        text_column=text_column,
+        pair_column=pair_column,
+        label_column=label_column,
+        encoding=encoding,
+        on_missing=on_missing,
+        limit=limit,
+        first=first,
     )
-    encoder_options = EncoderOptions(source, dtype, device, max_length, revision, trust_remote_code, apply_final_norm)
+    encoder_options = EncoderOptions(
+        source=source,
+        dtype=dtype,
+        device=device,
+        max_length=max_length,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        apply_final_norm=apply_final_norm,
+    )
     for done in work(
         model,
         data,
@@ -196,6 +224,102 @@ def figures(
         _note(f"wrote {files}" if files else f"left out {figure.name}: {figure.skipped}")
 
 
+@app.command()
+@guarded
+def diagnose(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET...",
+            help="A model (hub name, folder or 'embedded'; with --data), a Profile, a RUN, or vectors:FILE "
+            "(npy, npz, safetensors, parquet, csv).",
+        ),
+    ],
+    data: Annotated[list[str] | None, typer.Option(metavar="DATA", help=f"Texts, repeatable. {DATA_HELP}")] = None,
+    weights_only: Annotated[
+        bool, typer.Option("--weights-only", help="Only the model's LayerNorm weights; no texts, no torch.")
+    ] = False,
+    how_many: Annotated[bool, typer.Option("--how-many", help="Also say whether so many rows are enough.")] = False,
+    layer: Annotated[int, typer.Option(help="Layer that the classifier reads; -1 is the last.")] = -1,
+    form: Annotated[
+        str | None, typer.Option("--format", help="text, json, html or markdown; else by the ending of --out.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write there instead of standard output.")] = None,
+    fail_on: Annotated[
+        str | None, typer.Option(help="Exit with 1 at a finding of this severity: warning or severe.")
+    ] = None,
+    threshold: Annotated[
+        list[str] | None, typer.Option(metavar="CODE.SEVERITY=X", help="Another limit, as in CLS101.warning=0.2.")
+    ] = None,
+    thresholds: Annotated[Path | None, typer.Option(metavar="FILE", help="Limits from a TOML file.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(metavar="CODE,...", help="Rules to leave out.")] = None,
+    list_rules: Annotated[
+        bool,
+        typer.Option("--list-rules", callback=_list_rules, is_eager=True, help="Print all rules (Markdown) and exit."),
+    ] = False,
+    source: Source = "cls",
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    max_length: MaxLength = None,
+    limit: Limit = None,
+    first: First = None,
+    data_dir: DataDir = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    encoding: Encoding = "utf-8",
+    on_missing: OnMissing = "error",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+    apply_final_norm: ApplyFinalNorm = False,
+) -> None:
+    """Say what is wrong with an encoder's vectors, how sure that is, and what to do.
+
+    Example: cls-analysis diagnose bert-base-uncased --data reviews.csv --format html --out report.html
+    """
+    from cls_analysis.workflows import diagnose as work
+    from cls_analysis.workflows.options import EncoderOptions, TextOptions
+
+    work.check_fail_on(fail_on)
+    chosen = work.resolve_format(form, out)
+    limits = work.make_limits(threshold or [], thresholds, _names(ignore))
+    encoder_options = EncoderOptions(
+        source=source,
+        dtype=dtype,
+        device=device,
+        max_length=max_length,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        apply_final_norm=apply_final_norm,
+    )
+    colour = out is None and _colours()
+    if weights_only:
+        norms = work.read_norms(targets, encoder_options)
+        _emit(work.render_weights(norms, chosen, colour=colour), out)
+        return
+    diagnoses = work.diagnose_targets(
+        targets,
+        data or [],
+        options=work.DiagnoseOptions(layer=layer, limits=limits, how_many=how_many),
+        text_options=TextOptions(
+            data_dir=data_dir,
+            text_column=text_column,
+            pair_column=pair_column,
+            label_column=label_column,
+            encoding=encoding,
+            on_missing=on_missing,
+            limit=limit,
+            first=first,
+        ),
+        encoder_options=encoder_options,
+        progress=progress_bar,
+        note=_note,
+    )
+    _emit(work.render(diagnoses, limits, chosen, colour=colour), out)
+    if work.fails(diagnoses, fail_on):
+        raise typer.Exit(1)
+
+
 def _layers(text: str) -> str | list[int]:
     if text == "all":
         return text
@@ -215,6 +339,19 @@ def _shard(text: str) -> tuple[int, int]:
 def _names(values: list[str] | None) -> list[str]:
     """Values of an option that is repeated or separated by commas."""
     return [name.strip() for value in values or () for name in value.split(",") if name.strip()]
+
+
+def _emit(text: str, out: Path | None) -> None:
+    """Print a result, or write it whole."""
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        _note(f"wrote {write_text(out, text)}")
+
+
+def _colours() -> bool:
+    """Whether standard output is a terminal that wants colours (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _note(text: str) -> None:

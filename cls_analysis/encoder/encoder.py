@@ -14,14 +14,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from cls_analysis.checkpoints import find_checkpoint
 from cls_analysis.encoder import limits, tokens
-from cls_analysis.encoder.loading import (
-    find_checkpoint,
-    load_config,
-    load_model,
-    load_tokenizer,
-    quiet_transformers,
-)
+from cls_analysis.encoder.loading import load_config, load_model, load_tokenizer, quiet_transformers
 from cls_analysis.encoder.tokens import Batch, Tokenized
 from cls_analysis.errors import ClsAnalysisError, LoadingError, OptionError, unknown_name
 from cls_analysis.provenance import EncoderIdentity, hash_arrays, hash_text

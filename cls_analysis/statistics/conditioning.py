@@ -17,7 +17,7 @@ def condition_number_after(layer: LayerProfile, name: str) -> float:
     that the normalisation removes by design do not count. NaN if the rows are not more than the living dimensions;
     ``layernorm`` and ``l2norm`` are measured on the Profile's sample.
     """
-    if name == "none":
+    if name in ("none", "scale"):  # one factor for all changes no ratio
         return condition_number(layer)
     living = layer.living
     rank = int(living.sum())
@@ -33,6 +33,8 @@ def condition_number_after(layer: LayerProfile, name: str) -> float:
         rank -= removed_components(layer.dim)
     elif name == "layernorm":
         rank -= 1  # its rows sum to zero
+    if rank < 1:
+        return float("nan")
     with single_threaded_blas():
         values = np.linalg.eigvalsh(moment[np.ix_(living, living)])[::-1]
     smallest = values[rank - 1]

@@ -23,26 +23,44 @@ WIDTH = 1.96
 #: Subsamples of each size of ``curve_of_n``.
 REPEATS = 8
 #: Figures that the number of rows biases: their intervals are for the value at this n.
-BIASED_BY_N = frozenset({"common_mean_share", "isoscore", "participation_ratio", "effective_rank", "ev1", "ev3"})
+BIASED_BY_N = frozenset(
+    {
+        "common_mean_share",
+        "isoscore",
+        "participation_ratio",
+        "effective_rank",
+        "ev1",
+        "ev3",
+        "mean_abs_correlation",
+        "std_ratio",
+    }
+)
+#: Figures that are measured on the sample alone: more rows than the sample's do not sharpen them.
+OF_SAMPLE = frozenset({"rms_cosine"})
 
 
 def main_figures(rows: Array, living: NDArray[np.bool_]) -> dict[str, float]:
-    """The main figures of rows (m, d), by the names that ``summarize`` gives them, and ``rms_cosine``."""
+    """The main figures of rows (m, d), by the names that ``summarize`` gives them, and ``rms_cosine``.
+
+    Dimensions that live on few rows may be constant in these; where all are, what varies is NaN.
+    """
     unit = unit_rows(rows)
     mean = rows.mean(axis=0)
     centred = (rows - mean)[:, living]
+    centred[:, (rows[:, living] == rows[0, living]).all(axis=0)] = 0.0  # without the rounding of the mean
     covariance = centred.T @ centred / len(rows)
-    spectrum = _spectrum(centred, covariance, rows.shape[1])
-    energy = (rows**2).mean(axis=0)
     std = np.sqrt(np.diag(covariance))
+    spectrum = _spectrum(centred, covariance, rows.shape[1]) if std.any() else np.full(rows.shape[1], np.nan)
+    energy = (rows**2).mean(axis=0)
+    median = float(np.median(std))
     explained = explained_variance(spectrum)
     return {
-        "common_mean_share": float(mean @ mean / energy.sum()),
+        "common_mean_share": float(mean @ mean / energy.sum()) if energy.any() else float("nan"),
         "average_cosine": average_cosine_of(unit),
         "rms_cosine": rms_cosine(unit),
         "top1_energy_share": top_share(energy, 1),
         "energy_gini": gini(energy),
-        "std_ratio": float(std.max() / np.median(std)),
+        "std_ratio": float(std.max()) / median if median > 0 else float("nan"),
         "mean_abs_correlation": _mean_absolute_correlation(covariance, std),
         "participation_ratio": participation_ratio(spectrum),
         "isoscore": isoscore(spectrum),
@@ -56,7 +74,8 @@ def half_sample_deviations(layer: LayerProfile, *, halves: int = HALVES, seed: i
     """Standard errors of the main figures at the layer's n.
 
     The standard deviation over halves of the stored sample of m rows is that of a figure of m rows; times √(m/n) it is
-    that of n. NaN where the layer is collapsed or the sample has fewer than eight rows.
+    that of n. Empty where the layer is collapsed or the sample has fewer than eight rows; NaN where a half does not
+    define the figure.
 
     Raises
     ------
@@ -73,14 +92,19 @@ def half_sample_deviations(layer: LayerProfile, *, halves: int = HALVES, seed: i
     with single_threaded_blas():
         values = [main_figures(rows[rng.permutation(m)[: m // 2]], layer.living) for _ in range(halves)]
     # A half of m rows, seen from its whole, scatters by σ²(2/m − 1/m): as the whole does from the truth.
-    shrink = np.sqrt(m / layer.n) * np.sqrt((m // 2) / (m - m // 2))
-    return {name: float(np.std([value[name] for value in values], ddof=1) * shrink) for name in values[0]}
+    of_m = np.sqrt((m // 2) / (m - m // 2))
+    of_n = of_m * np.sqrt(m / layer.n)
+    return {
+        name: float(np.std([value[name] for value in values], ddof=1) * (of_m if name in OF_SAMPLE else of_n))
+        for name in values[0]
+    }
 
 
 def curve_of_n(layer: LayerProfile, *, seed: int = 0) -> pd.DataFrame:
-    """The main figures at n/2, n/4, … of the stored sample's rows: columns ``n``, ``figure``, ``value``, ``std``.
+    """The main figures of all m stored rows, of m/2, m/4, … down to 16: columns ``n``, ``figure``, ``value``, ``std``.
 
-    ``value`` is the mean and ``std`` the standard deviation over subsamples without replacement.
+    ``value`` is the mean and ``std`` the standard deviation over subsamples without replacement, NaN for all rows.
+    Empty where the layer is collapsed or the sample has fewer than 16 rows.
     """
     rows = layer.sample.astype(np.float64)
     m = len(rows)

@@ -42,7 +42,7 @@ def none(layer: LayerProfile) -> Normalizer:
 
 
 def scale(layer: LayerProfile) -> Normalizer:
-    """x·√(d/E‖x‖²): mean square 1 per dimension, the control that tells normalised from rescaled."""
+    """x·√(d/E‖x‖²): mean square 1 over all dimensions, the control that tells normalised from rescaled."""
     energy = layer.moments.energy.sum()
     return Affine(np.zeros(layer.dim), np.full(layer.dim, np.sqrt(layer.dim / energy) if energy > 0 else 1.0))
 
@@ -81,7 +81,8 @@ def l2norm(layer: LayerProfile) -> Normalizer:
 def isobn(layer: LayerProfile) -> Normalizer:
     """x·θ, θ_i ∝ (γ_i σ_i + ε)^−β, γ_i the mean squared correlation of dimension i (IsoBN, Zhou et al. 2021).
 
-    β = 0.5, ε = 1e-3; rescaled so that the total variance stays. As published, the mean is scaled and not subtracted.
+    β = 0.5, ε = 1e-3; rescaled so that the total variance stays (where it is well above ε). As published, the mean is
+    scaled and not subtracted.
     """
     covariance = layer.moments.covariance
     theta = isobn_scale(covariance, layer.moments.std, layer.living)
@@ -98,16 +99,18 @@ def isobn_scale(covariance: Array, std: Array, living: NDArray[np.bool_]) -> Arr
 
 
 def whiten(layer: LayerProfile) -> Normalizer:
-    """(x − μ) V Λ^−½: components instead of dimensions, uncorrelated, all of variance 1 (Su et al. 2021).
+    """(x − μ) V Λ^−½: components instead of dimensions, uncorrelated, of variance 1 (Su et al. 2021).
 
     The eigenvalues Λ are shrunk towards their mean by the oracle approximation (Chen et al. 2010, eq. 23), without
-    which the directions that n rows hardly show would be blown up. They fill the places of the living dimensions.
+    which the directions that n rows hardly show would be blown up; those keep less than variance 1. The components fill
+    the places of the living dimensions.
     """
     values, vectors, living = _eigen(layer)
-    alpha = oracle_shrinkage(values, layer.n)
-    shrunk = (1.0 - alpha) * values + alpha * values.mean()
     gain = np.zeros((layer.dim, layer.dim))
-    gain[np.ix_(living, living)] = vectors / np.sqrt(shrunk)
+    if len(living):
+        alpha = oracle_shrinkage(values, layer.n)
+        shrunk = (1.0 - alpha) * values + alpha * values.mean()
+        gain[np.ix_(living, living)] = vectors / np.sqrt(shrunk)
     return Affine(layer.moments.mean, gain)
 
 
@@ -126,7 +129,10 @@ def removed_components(dim: int) -> int:
 
 
 def oracle_shrinkage(values: Array, n: int) -> float:
-    """Weight of the mean eigenvalue, 0 to 1 (oracle approximating shrinkage, Chen et al. 2010, eq. 23)."""
+    """Weight of the mean eigenvalue, 0 to 1 (oracle approximating shrinkage, Chen et al. 2010, eq. 23).
+
+    Without the terms 2/p of that equation, as in scikit-learn.
+    """
     p = len(values)
     # Mean over the p² entries of the covariance of their squares, and the square of the mean eigenvalue.
     entries, level = (values**2).sum() / p**2, values.mean() ** 2

@@ -188,6 +188,8 @@ def uniformity_null(d: int, t: float) -> float:
 @lru_cache(maxsize=64)
 def sample_null(m: int, d: int) -> SampleNull:
     """TwoNN dimension of m isotropic rows of d, and partition isotropy of their directions: means over few draws."""
+    if m < 1 or d < 1:
+        return SampleNull(float("nan"), float("nan"))
     rng = np.random.default_rng((SEED, m, d, 6))
     draws = [rng.standard_normal((m, d)) for _ in range(3)]
     return SampleNull(
@@ -199,9 +201,11 @@ def sample_null(m: int, d: int) -> SampleNull:
 @lru_cache(maxsize=64)
 def three_sigma_null(n: int, d: int) -> ThreeSigmaNull:
     """How many dimensions of isotropic data lie beyond three standard deviations of the others: means over draws."""
+    if n < 2 or d < 1:
+        return ThreeSigmaNull(float("nan"), float("nan"))
     rng = np.random.default_rng((SEED, n, d, 7))
     mean = rng.standard_normal((32 * DRAWS, d)) / np.sqrt(n)
-    std = np.sqrt(rng.chisquare(max(n - 1, 1), size=(32 * DRAWS, d)) / n)
+    std = np.sqrt(rng.chisquare(n - 1, size=(32 * DRAWS, d)) / n)
     return ThreeSigmaNull(*(float(three_sigma(each).sum(axis=1).mean()) for each in (mean, std)))
 
 
@@ -211,10 +215,11 @@ def normal_quantile(d: int) -> float:
 
 
 def common_mean_quantile(n: int, directions: float) -> float:
-    """Common mean share that n rows of mean zero exceed with probability 0.1 % at most.
+    """Common mean share that n rows of mean zero exceed with a probability of about 0.1 %.
 
     n‖x̄‖²/E‖x‖² is a sum of χ²_1 weighted by the eigenvalues' shares; Satterthwaite's approximation gives it as many
-    degrees of freedom as the participation ratio says that there are ``directions``.
+    degrees of freedom as the participation ratio says that there are ``directions``. Right where these hold equal
+    variances; where one direction stands out from many small ones it is exceeded with up to 2 %.
     """
     if not np.isfinite(directions):
         return float("nan")

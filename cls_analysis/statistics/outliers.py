@@ -52,8 +52,10 @@ def three_sigma(values: Array) -> NDArray[np.bool_]:
     """Entries further than three standard deviations (n − 1) from the mean over the last axis.
 
     Kovaleva et al. 2021 and Puccetti et al. 2022 apply it to the weights of a LayerNorm, others to means or standard
-    deviations of vectors. False everywhere where the values are all alike.
+    deviations of vectors. False everywhere where the values are all alike, and with ten or fewer, whatever they are.
     """
+    if values.shape[-1] < 2:
+        return np.zeros(values.shape, dtype=bool)
     centred = values - values.mean(axis=-1, keepdims=True)
     return np.asarray(np.abs(centred) > SIGMAS * values.std(axis=-1, ddof=1, keepdims=True))
 

@@ -41,8 +41,8 @@ def average_cosine_of(unit: Array) -> float:
 def rms_cosine(unit: Array) -> float:
     """√ of the mean squared cosine over pairs of different unit rows, 0 to 1; 1/√d for isotropic vectors.
 
-    Subtracting the mean brings the average cosine of any data to about 0; this it lowers only as far as the directions
-    really spread. Ours.
+    Subtracting the mean brings the average cosine to about 0 unless the rows are very skewed; this it lowers only as
+    far as the directions really spread. Ours.
     """
     m = len(unit)
     if m < 2:
@@ -53,7 +53,10 @@ def rms_cosine(unit: Array) -> float:
 
 
 def uniformity(unit: Array, t: float = UNIFORMITY_T) -> float:
-    """Log E exp(−t‖u_i − u_j‖²) over pairs i < j, −2t to 0 (Wang and Isola 2020); lower is more uniform."""
+    """Log E exp(−t‖u_i − u_j‖²) over pairs i < j (Wang and Isola 2020); lower is more uniform.
+
+    −2t·m/(m − 1), where each row is as far from every other as can be, to 0, where all are the same.
+    """
     m = len(unit)
     if m < 2:
         return float("nan")
@@ -67,7 +70,7 @@ def twonn_dimension(x: ArrayLike) -> float:
 
     Slope through the origin of −log(1 − F) over log(r2/r1), F the empirical distribution, without the largest tenth of
     the ratios. Rows that are there twice count once. It underestimates high dimensions: 384 isotropic ones give about
-    110 at 2,000 rows. NaN with fewer than three different rows.
+    110 at 2,000 rows. NaN with fewer than three different rows, or where the two neighbours are always equally far.
     """
     rows = np.unique(np.asarray(x, dtype=np.float64), axis=0)
     m = len(rows)
@@ -89,9 +92,11 @@ def partition_isotropy(x: ArrayLike) -> float:
     """I(W) = min F(c) / max F(c), F(c) = Σ exp(cᵀx), over the eigenvectors ±c of XᵀX (Mu and Viswanath 2018); 0 to 1.
 
     Both signs, so that it does not depend on those that the decomposition happens to give; in logarithms, so that
-    nothing overflows. It depends on the scale of the rows: give unit rows to compare encoders.
+    nothing overflows. It depends on the scale of the rows: give unit rows to compare encoders. NaN without rows.
     """
     rows = np.asarray(x, dtype=np.float64)
+    if len(rows) == 0:
+        return float("nan")
     with single_threaded_blas():
         _, vectors = np.linalg.eigh(rows.T @ rows)
     projected = rows @ vectors
@@ -116,9 +121,16 @@ def changed_neighbours(before: NDArray[np.int64], after: NDArray[np.int64]) -> f
 
 
 def extreme_shares(x: ArrayLike) -> Array:
-    """In which share of the rows each dimension is the smallest or the largest of all, shape (d,) (Luo et al. 2021)."""
+    """In which share of the rows each dimension is the smallest of all, or the largest, shape (d,) (Luo et al. 2021).
+
+    The larger of the two shares; of equal values the first counts. Rows of one value have neither and are left out;
+    NaN where there are no others.
+    """
     rows = np.asarray(x)
+    rows = rows[(rows != rows[:, :1]).any(axis=1)]
     d = rows.shape[1]
+    if len(rows) == 0:
+        return np.full(d, np.nan)
     lowest = np.bincount(rows.argmin(axis=1), minlength=d)
     highest = np.bincount(rows.argmax(axis=1), minlength=d)
     return np.asarray(np.maximum(lowest, highest) / len(rows))

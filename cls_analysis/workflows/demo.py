@@ -9,8 +9,9 @@ from cls_analysis.files import write_text
 from cls_analysis.profiles import Profile
 from cls_analysis.statistics import describe_all, summarize_all
 from cls_analysis.texts import SAMPLES
-from cls_analysis.workflows.extract import Extracted, Progress, extract, silent
+from cls_analysis.workflows.extract import Extracted, extract
 from cls_analysis.workflows.figures import Drawn, draw_figures
+from cls_analysis.workflows.options import Progress, silent
 
 ENCODER = "embedded"
 

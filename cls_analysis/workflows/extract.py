@@ -4,53 +4,21 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cls_analysis.encoder import Encoder
 from cls_analysis.errors import ProfileError
-from cls_analysis.extraction import Block, Extraction, ExtractionReport, ProgressCallback, profile_blocks
+from cls_analysis.extraction import Block, Extraction, ExtractionReport, profile_blocks
 from cls_analysis.files import locked, write_text
 from cls_analysis.profiles import Profile
 from cls_analysis.provenance import Part, Provenance, parts_of
 from cls_analysis.store import StoredBlock, VectorStore
-from cls_analysis.texts import Texts, load_texts
+from cls_analysis.workflows.options import EncoderOptions, Progress, TextOptions, load_all, silent
 from cls_analysis.workflows.runs import VECTORS_ENDING, profile_path
-
-#: Opens a progress display for a total number of rows and a title; its context gives the callback.
-Progress = Callable[[int, str], Any]
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """How data sets are read; the same for all of them."""
-
-    data_dir: Path | None = None
-    text_column: str | None = None
-    pair_column: str | None = None
-    label_column: str | None = None
-    encoding: str = "utf-8"
-    on_missing: str = "error"
-    limit: int | None = None
-    first: int | None = None
-
-
-@dataclass(frozen=True)
-class EncoderOptions:
-    """How the encoder is loaded."""
-
-    source: str = "cls"
-    dtype: str = "float32"
-    device: str = "auto"
-    max_length: int | None = None
-    revision: str | None = None
-    trust_remote_code: bool = False
-    apply_final_norm: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,22 +29,6 @@ class Extracted:
     profile: Profile
     report: ExtractionReport | None
     vectors: Path | None
-
-
-def load_all(data: Sequence[str], options: TextOptions) -> list[Texts]:
-    """Load and check every data set, before any model is loaded."""
-    reading = {key: value for key, value in asdict(options).items() if key not in ("limit", "first")}
-    loaded = []
-    for source in data:
-        texts = load_texts(source, limit=options.limit, **reading)
-        loaded.append(texts if options.first is None else texts.first(options.first))
-    return loaded
-
-
-@contextmanager
-def silent(total: int, title: str) -> Iterator[ProgressCallback | None]:
-    """A progress display that shows nothing."""
-    yield None
 
 
 def extract(

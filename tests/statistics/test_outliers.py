@@ -1,12 +1,21 @@
-"""The two predicates: planted outliers are found, chance ones are not."""
+"""The two predicates: planted outliers are found, chance ones are not; and the literature's other definitions."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cls_analysis import profile_vectors
-from cls_analysis.statistics.outliers import mean_dominant, variance_dominant
+from cls_analysis import Profile, profile_vectors
+from cls_analysis.statistics.outliers import (
+    large_features,
+    largest_magnitude,
+    massive,
+    mean_dominant,
+    mostly_extreme,
+    three_sigma,
+    variance_dominant,
+)
+from cls_analysis.statistics.samples import extreme_shares
 
 
 def found(x) -> tuple[list[int], list[int]]:
@@ -60,3 +69,94 @@ def test_dead_dimension_may_dominate_the_mean_not_the_variance():
 @pytest.mark.parametrize("x", [np.eye(1, 20) * 7 + np.zeros((9, 20)), np.eye(1, 20), np.zeros((3, 20))])
 def test_collapsed_layer_has_none(x):
     assert found(x) == ([], [])
+
+
+# -- the literature's ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_three_sigma_by_hand(shift):
+    """20 zeros and one 1: mean 1/21, s = 1/√21, so that z = (20/21)·√21 = 4.36; two of opposite sign have 3.2 each."""
+    one = np.eye(1, 21)[0]
+    assert np.flatnonzero(three_sigma(one + shift)).tolist() == [0]
+    assert np.flatnonzero(three_sigma(np.array([1.0, -1] + [0] * 19) + shift)).tolist() == [0, 1]
+    assert not three_sigma(np.array([1.0, 1, 1] + [0] * 18) + shift).any()  # 2.4 each
+
+
+def test_three_sigma_divides_by_one_less():
+    """One of eleven stands 10/√11 = 3.015 out, with n in place of n − 1 one of ten √9 = 3 exactly."""
+    assert three_sigma(np.eye(1, 11)).sum() == 1
+    assert three_sigma(np.eye(1, 10)).sum() == 0
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros(30), np.full(384, 0.1), np.full(99, 1e6 + 0.3), np.ones(1), np.ones((4, 1))]
+)
+def test_three_sigma_of_equal_values(values):
+    found = three_sigma(values)
+    assert found.shape == values.shape
+    assert not found.any()
+
+
+def test_three_sigma_takes_each_row_alone():
+    x = np.random.default_rng(0).standard_normal((20, 384)) * np.logspace(-20, 20, 20)[:, None]
+    expected = [np.abs(row - row.mean()) > 3 * row.std(ddof=1) for row in x]
+    np.testing.assert_array_equal(three_sigma(x), expected)
+
+
+def test_mostly_extreme():
+    assert mostly_extreme(np.array([0.5, 0.499, 1.0, np.nan])).tolist() == [True, False, True, False]
+    x = np.random.default_rng(0).standard_normal((200, 20))
+    assert not mostly_extreme(extreme_shares(x)).any()
+    x[:, 7] -= 10
+    x[:110, 3] += 10
+    assert np.flatnonzero(mostly_extreme(extreme_shares(x))).tolist() == [3, 7]
+
+
+def layers(*arrays) -> Profile:
+    """A Profile of several layers."""
+    profiles = [profile_vectors(x) for x in arrays]
+    return Profile({number: profile[-1] for number, profile in enumerate(profiles)}, profiles[0].provenance)
+
+
+def test_large_features_in_a_quarter_of_the_layers():
+    """Four layers of 100 rows: one layer is a quarter; 24 of its rows are 6 % of all 400."""
+    quiet = np.zeros((100, 5))
+    loud = quiet.copy()
+    loud[:24, 0] = 6
+    loud[:24, 1] = -6
+    loud[:23, 2] = 60  # too few rows
+    loud[:, 3] = 5.999  # too small
+    assert large_features(layers(loud, quiet, quiet, quiet)).tolist() == [True, True, False, False, False]
+    loud[:] = 6
+    assert large_features(layers(loud, quiet, quiet, quiet)).all()
+    assert not large_features(layers(loud, *[quiet] * 4)).any()  # one layer in five
+    assert large_features(layers(loud)).all()
+
+
+def test_large_features_in_half_precision():
+    assert large_features(layers(np.full((3, 2), 7, dtype=np.float16))).all()
+
+
+def test_massive_by_hand():
+    """Median magnitude 1: a value must be above 100 and above 1,000."""
+    x = np.ones((10, 6))
+    x[3, 0], x[4, 1], x[5, 2] = 1_001, -1_001, 1_000
+    assert massive(profile_vectors(x)[-1]).tolist() == [True, True, False, False, False, False]
+    x = np.full((10, 6), 1e-3)
+    x[3, 0], x[4, 1] = 100, 100.5
+    assert massive(profile_vectors(x)[-1]).tolist() == [False, True, False, False, False, False]
+    assert not massive(profile_vectors(np.full((9, 3), 500.0))[-1]).any()
+    assert not massive(profile_vectors(np.zeros((9, 3)))[-1]).any()
+
+
+def test_massive_values_count_in_all_rows():
+    """The largest may stand outside the sample."""
+    x = np.random.default_rng(0).standard_normal((3_000, 4))
+    profile = profile_vectors(x)
+    outside = next(row for row in range(3_000) if row not in profile[-1].sample_ids)
+    x[outside, 2] = -5_000
+    layer = profile_vectors(x)[-1]
+    np.testing.assert_array_equal(largest_magnitude(layer), np.abs(x).max(axis=0))
+    assert np.abs(layer.sample).max() < 100 or outside in layer.sample_ids
+    assert massive(layer).tolist() == [False, False, True, False]

@@ -1,0 +1,66 @@
+"""Several encoders side by side: each main figure, with the best and the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from cls_analysis.diagnosis.measures import FIGURES
+from cls_analysis.diagnosis.verdict import Diagnosis
+from cls_analysis.errors import OptionError
+
+
+def names_of(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    """What each is called: its encoder and data set as far as they differ, numbered where they do not."""
+    encoders = [diagnosis.profile.encoder for diagnosis in diagnoses]
+    datasets = [diagnosis.profile.dataset for diagnosis in diagnoses]
+    columns = [column for column in (encoders, datasets) if len(set(column)) > 1] or [encoders]
+    names = [" on ".join(parts) for parts in zip(*columns, strict=True)]
+    return [name if names.count(name) == 1 else f"{name} #{i + 1}" for i, name in enumerate(names)]
+
+
+def comparison_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
+    """One row a figure: columns ``figure``, ``label``, one for each Profile, ``best``, ``worst``, ``comparable``.
+
+    ``best`` and ``worst`` are empty where no end is better, or where the values do not differ. ``comparable`` is false
+    for figures that n biases where the Profiles have different n: read those against their nulls.
+
+    Raises
+    ------
+    OptionError
+        With fewer than two diagnoses.
+    """
+    if len(diagnoses) < 2:
+        raise OptionError("a comparison needs at least two Profiles")
+    names = names_of(diagnoses)
+    same_n = len({diagnosis.profile.n for diagnosis in diagnoses}) == 1
+    records = []
+    for kind in FIGURES:
+        values = [_value(diagnosis, kind.name) for diagnosis in diagnoses]
+        row: dict[str, object] = {"figure": kind.name, "label": kind.label}
+        row |= dict(zip(names, values, strict=True))
+        row |= _ends(dict(zip(names, values, strict=True)), kind.better)
+        row["comparable"] = same_n or not _biased(diagnoses, kind.name)
+        records.append(row)
+    return pd.DataFrame(records)
+
+
+def _value(diagnosis: Diagnosis, figure: str) -> float:
+    row = diagnosis.figures.loc[diagnosis.figures["figure"] == figure, "value"]
+    return float(row.iloc[0]) if len(row) else float("nan")
+
+
+def _biased(diagnoses: Sequence[Diagnosis], figure: str) -> bool:
+    return any(
+        bool(diagnosis.figures.loc[diagnosis.figures["figure"] == figure, "biased_by_n"].any())
+        for diagnosis in diagnoses
+    )
+
+
+def _ends(values: dict[str, float], better: int) -> dict[str, str]:
+    known = pd.Series(values).dropna()
+    if better == 0 or len(known) < 2 or known.min() == known.max():
+        return {"best": "", "worst": ""}
+    low, high = str(known.idxmin()), str(known.idxmax())
+    return {"best": high, "worst": low} if better > 0 else {"best": low, "worst": high}

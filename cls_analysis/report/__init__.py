@@ -1,0 +1,1 @@
+"""Reports: a diagnosis as text, Markdown or one self-contained HTML page."""
