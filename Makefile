@@ -1,4 +1,4 @@
-# Each of demo, test, check, figures and bench sets up what it needs: a virtual environment with pinned versions.
+# Each of demo, test, check, figures, docs and bench sets up what it needs: a virtual environment with pinned versions.
 #   PYTHON=python3.12   another interpreter (3.11 or newer)
 #   TORCH=skip          keep the torch that this interpreter already has (a CUDA build, say)
 #   DATA=DIR            folder of GLUE's official TSV files, for figures and bench
@@ -18,7 +18,7 @@ VENV_OPTIONS :=
 CONSTRAINTS := constraints.txt
 endif
 
-.PHONY: demo test check figures bench clean
+.PHONY: demo test check figures docs bench clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/cls-analysis demo --out demo
@@ -36,6 +36,9 @@ figures: $(VENV)/demo.installed
 	@test -d "$(DATA)" || { echo "make figures: no folder $(DATA); give DATA=DIR, the folder of GLUE's official TSV files" >&2; exit 2; }
 	$(BIN)/cls-analysis extract embedded $(GALLERY) --data-dir $(DATA) --out $(VENV)/gallery --overwrite
 	$(BIN)/cls-analysis figures $(VENV)/gallery --out figures --format png
+
+docs: $(VENV)/demo.installed
+	$(BIN)/cls-analysis diagnose --list-rules > docs/rules.md
 
 bench: $(VENV)/bench.installed
 	$(BIN)/python benchmarks/extraction.py --data $(DATA)

@@ -33,9 +33,10 @@ ProgressCallback = Callable[[int, int], None]
 
 @dataclass
 class ExtractionReport:
-    """What an extraction did and what it cost."""
+    """What an extraction did and what it cost; ``rows_stored`` were there already, from an earlier run."""
 
     rows: int = 0
+    rows_stored: int = 0
     tokens: int = 0
     padded_tokens: int = 0
     rows_cut: int = 0
@@ -55,9 +56,10 @@ class ExtractionReport:
         cut = f"{self.rows_cut} rows cut"
         if self.rows_cut_second:
             cut += f" ({self.rows_cut_first} in the first text, {self.rows_cut_second} in the second)"
+        stored = f", {self.rows_stored:,} more were stored" if self.rows_stored else ""
         return (
             f"{self.rows:,} rows in {self.seconds:.1f} s: {rate:,.0f} rows/s, {speed:,.0f} tokens/s, "
-            f"{self.padding_share:.1%} padding, {cut}, peak {self.peak_mebibytes:,.0f} MiB"
+            f"{self.padding_share:.1%} padding, {cut}, peak {self.peak_mebibytes:,.0f} MiB{stored}"
         )
 
 

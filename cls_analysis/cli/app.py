@@ -79,7 +79,7 @@ def common(
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to fill.")] = Path("demo"),
 ) -> None:
-    """Profile the bundled samples with the embedded encoder: tables, figures and the numbers behind them.
+    """The whole path on the bundled samples with the embedded encoder: Profiles, tables, figures, diagnosis, report.
 
     Needs no network; the encoder is all-MiniLM-L6-v2 from the extra [demo].
     """
@@ -95,7 +95,13 @@ def demo(
         _note(f"wrote {path}")
     for figure in work.draw_all(profiles, out):
         _note(f"wrote {', '.join(str(path) for path in figure.files)}" if figure.files else figure.skipped or "")
-    _note(f"profiles: {out / 'run'}; begin with {out / 'figures' / 'mean.png'} and {out / 'figures' / 'layers.png'}")
+    _note("diagnosing; the linear probes take some seconds a sample")
+    diagnoses = work.diagnose_all(profiles)
+    for diagnosis in diagnoses:
+        typer.echo(f"{diagnosis.profile.dataset}: {diagnosis.verdict()}")
+    for path in work.write_reports(diagnoses, out):
+        _note(f"wrote {path}")
+    _note(f"begin with {out / 'report.html'}; profiles: {out / 'run'}")
 
 
 @app.command()

@@ -9,6 +9,7 @@ import pandas as pd
 from cls_analysis.diagnosis.measures import FIGURES
 from cls_analysis.diagnosis.verdict import Diagnosis
 from cls_analysis.errors import OptionError
+from cls_analysis.statistics.intervals import BIASED_BY_N
 
 
 def names_of(diagnoses: Sequence[Diagnosis]) -> list[str]:
@@ -23,8 +24,8 @@ def names_of(diagnoses: Sequence[Diagnosis]) -> list[str]:
 def comparison_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
     """One row a figure: columns ``figure``, ``label``, one for each Profile, ``best``, ``worst``, ``comparable``.
 
-    ``best`` and ``worst`` are empty where no end is better, or where the values do not differ. ``comparable`` is false
-    for figures that n biases where the Profiles have different n: read those against their nulls.
+    ``comparable`` is false for figures that n biases where the Profiles have different n: read those against their
+    nulls. ``best`` and ``worst`` are empty there, where no end is better, and where the values do not differ.
 
     Raises
     ------
@@ -40,8 +41,9 @@ def comparison_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
         values = [_value(diagnosis, kind.name) for diagnosis in diagnoses]
         row: dict[str, object] = {"figure": kind.name, "label": kind.label}
         row |= dict(zip(names, values, strict=True))
-        row |= _ends(dict(zip(names, values, strict=True)), kind.better)
-        row["comparable"] = same_n or not _biased(diagnoses, kind.name)
+        comparable = same_n or kind.name not in BIASED_BY_N
+        row |= _ends(dict(zip(names, values, strict=True)), kind.better if comparable else 0)
+        row["comparable"] = comparable
         records.append(row)
     return pd.DataFrame(records)
 
@@ -49,13 +51,6 @@ def comparison_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
 def _value(diagnosis: Diagnosis, figure: str) -> float:
     row = diagnosis.figures.loc[diagnosis.figures["figure"] == figure, "value"]
     return float(row.iloc[0]) if len(row) else float("nan")
-
-
-def _biased(diagnoses: Sequence[Diagnosis], figure: str) -> bool:
-    return any(
-        bool(diagnosis.figures.loc[diagnosis.figures["figure"] == figure, "biased_by_n"].any())
-        for diagnosis in diagnoses
-    )
 
 
 def _ends(values: dict[str, float], better: int) -> dict[str, str]:

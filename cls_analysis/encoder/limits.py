@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cls_analysis.errors import LoadingError
+from cls_analysis.errors import OptionError
 
 #: A tokenizer's limit above this means "none": transformers writes int(1e30) where the checkpoint is silent.
 NO_LIMIT = 1_000_000
@@ -28,8 +28,8 @@ def usable_length(model: Any, tokenizer: Any, wanted: int | None) -> int:
 
     Raises
     ------
-    LoadingError
-        If more is wanted than the model has positions for.
+    OptionError
+        If more is wanted than the model has positions for, or less than the special tokens take.
     """
     available = positions(model)
     limits = [length for length in (tokenizer.model_max_length, available) if length and length < NO_LIMIT]
@@ -37,9 +37,9 @@ def usable_length(model: Any, tokenizer: Any, wanted: int | None) -> int:
     if wanted is None:
         return int(limit)
     if wanted < tokenizer.num_special_tokens_to_add() + 1:
-        raise LoadingError(f"max length {wanted} leaves no room for text beside the special tokens")
+        raise OptionError(f"max length {wanted} leaves no room for text beside the special tokens")
     if available and available < NO_LIMIT and wanted > available:
-        raise LoadingError(f"max length {wanted} is more than the model's {available} positions")
+        raise OptionError(f"max length {wanted} is more than the model's {available} positions")
     return int(min(wanted, limit))
 
 

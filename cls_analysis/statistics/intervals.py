@@ -33,6 +33,10 @@ BIASED_BY_N = frozenset(
         "ev3",
         "mean_abs_correlation",
         "std_ratio",
+        "condition_number",
+        "max_kurtosis_excess",
+        "partition_isotropy",
+        "twonn_dimension",
     }
 )
 #: Figures that are measured on the sample alone: more rows than the sample's do not sharpen them.

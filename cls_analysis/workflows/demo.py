@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cls_analysis.checkpoints import find_checkpoint
+from cls_analysis.diagnosis import Diagnosis, Limits, diagnose
 from cls_analysis.files import write_text
 from cls_analysis.profiles import Profile
 from cls_analysis.statistics import describe_all, summarize_all
-from cls_analysis.texts import SAMPLES
+from cls_analysis.texts import SAMPLES, load_texts
+from cls_analysis.weights import layer_norms
+from cls_analysis.workflows.diagnose import render
 from cls_analysis.workflows.extract import Extracted, extract
 from cls_analysis.workflows.figures import Drawn, draw_figures
 from cls_analysis.workflows.options import Progress, silent
@@ -26,6 +30,24 @@ def write_tables(profiles: list[Profile], out: Path) -> list[Path]:
     return [
         write_text(out / "tables" / "layers.csv", summarize_all(profiles).to_csv(index=False)),
         write_text(out / "tables" / "dimensions.csv", describe_all(profiles).to_csv(index=False)),
+    ]
+
+
+def diagnose_all(profiles: Sequence[Profile]) -> list[Diagnosis]:
+    """Diagnose every sample; their labels say whether normalising matters to a linear classifier."""
+    norms = layer_norms(find_checkpoint(ENCODER, None, trust_remote_code=False))
+    texts = {loaded.hash: loaded for loaded in (load_texts(f"sample:{name}") for name in SAMPLES)}
+    return [
+        diagnose(profile, texts=texts[profile.provenance.datasets[0].hash], layer_norms=norms) for profile in profiles
+    ]
+
+
+def write_reports(diagnoses: Sequence[Diagnosis], out: Path) -> list[Path]:
+    """``report.html`` of all samples side by side, ``diagnosis.json`` and ``model-card.md``."""
+    return [
+        write_text(out / "report.html", render(diagnoses, Limits(), "html")),
+        write_text(out / "diagnosis.json", render(diagnoses, Limits(), "json")),
+        write_text(out / "model-card.md", render(diagnoses, Limits(), "markdown")),
     ]
 
 

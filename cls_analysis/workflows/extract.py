@@ -88,6 +88,7 @@ def _stored(extraction: Extraction, store: VectorStore) -> Iterator[Block]:
         if stored is not None and np.array_equal(stored.row_ids, wanted):
             if extraction.progress:
                 extraction.progress(len(wanted), 0)
+            extraction.report.rows_stored += len(wanted)
             yield Block.of_arrays(number, stored.row_ids, stored.vectors, stored.rows_cut)
             continue
         block = extraction.block(number)
@@ -129,5 +130,10 @@ def _run_json(extraction: Extraction, profile: Profile) -> str:
         "python": platform.python_version(),
         "device": str(extraction.encoder.device),
     }
-    everything = {"n": profile.n, "extraction": record, "machine": machine}
+    everything = {
+        "n": profile.n,
+        "rows_cut": profile.provenance.rows_cut,
+        "extraction": record,
+        "machine": machine,
+    }
     return json.dumps(everything, indent=1, sort_keys=True, allow_nan=False) + "\n"

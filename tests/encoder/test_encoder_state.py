@@ -8,7 +8,7 @@ import tiny
 import torch
 
 from cls_analysis import ClsAnalysisError, Encoder
-from cls_analysis.errors import LoadingError, OptionError
+from cls_analysis.errors import OptionError
 from cls_analysis.store import store_key
 
 
@@ -295,7 +295,7 @@ def test_the_poolers_weights_count_for_source_pooler_alone(tmp_path):
 
 
 def test_case_7_more_than_the_positions_is_refused(tiny_encoder):
-    with pytest.raises(LoadingError, match="65 is more than the model's 64 positions"):
+    with pytest.raises(OptionError, match="65 is more than the model's 64 positions"):
         tiny_encoder("roberta", max_length=65)
-    with pytest.raises(LoadingError, match="no room"):
+    with pytest.raises(OptionError, match="no room"):
         tiny_encoder("roberta", max_length=2)

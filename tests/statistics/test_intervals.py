@@ -13,7 +13,6 @@ from cls_analysis.errors import DataError
 from cls_analysis.statistics import intervals
 from cls_analysis.statistics.intervals import (
     BIASED_BY_N,
-    HALVES,
     OF_SAMPLE,
     WIDTH,
     curve_of_n,
@@ -99,9 +98,13 @@ def test_rows_of_zeros_have_no_figure():
     assert np.isnan(list(main_figures(np.zeros((9, 3)), np.ones(3, dtype=bool)).values())).all()
 
 
-def test_biased_figures_are_among_them():
-    assert set(FIGURES) >= BIASED_BY_N | OF_SAMPLE
-    assert (HALVES, WIDTH) == (100, 1.96)
+def test_biased_figures_change_with_n():
+    """Of isotropic rows, between 16 and 256 of them."""
+    assert set(FIGURES) >= OF_SAMPLE
+    table = curve_of_n(layer_of(np.random.default_rng(0).standard_normal((256, 32))))
+    few, many = (table[table["n"] == n].set_index("figure")["value"] for n in (16, 256))
+    for name in BIASED_BY_N.intersection(FIGURES):
+        assert not 0.8 < few[name] / many[name] < 1.25, name
 
 
 # -- standard errors -------------------------------------------------------------------------------------------------
@@ -124,13 +127,16 @@ def test_standard_error_of_a_ratio():
     assert found == pytest.approx(residual.std(ddof=1) / whole.mean() / np.sqrt(500), rel=0.12)
 
 
-def test_standard_error_of_the_average_cosine():
-    """A U-statistic: 2·S(u·ū)/√m, ū the mean direction."""
+def test_standard_error_of_cosines():
+    """U-statistics: 2·S(u·ū)/√m, ū the mean direction; of squares 2·S(uᵀE[u uᵀ]u)/√m, of their root that over 2·RMS."""
     x = np.random.default_rng(1).normal([2, 0, 0, 0, 0, 0], size=(500, 6))
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     projected = unit @ unit.mean(axis=0)
-    found = half_sample_deviations(layer_of(x), halves=500)["average_cosine"]
-    assert found == pytest.approx(2 * projected.std(ddof=1) / np.sqrt(500), rel=0.12)
+    found = half_sample_deviations(layer_of(x), halves=500)
+    assert found["average_cosine"] == pytest.approx(2 * projected.std(ddof=1) / np.sqrt(500), rel=0.12)
+    squared = ((unit @ unit.T) ** 2).mean(axis=1)
+    expected = 2 * squared.std(ddof=1) / np.sqrt(500) / (2 * np.sqrt(squared.mean()))
+    assert found["rms_cosine"] == pytest.approx(expected, rel=0.12)
 
 
 def test_standard_error_at_the_layers_n():

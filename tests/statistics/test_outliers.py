@@ -84,9 +84,12 @@ def test_three_sigma_by_hand(shift):
 
 
 def test_three_sigma_divides_by_one_less():
-    """One of eleven stands 10/√11 = 3.015 out, with n in place of n − 1 one of ten √9 = 3 exactly."""
+    """One of eleven stands 10/√11 = 3.015 out; beside another of 0.2 it is 2.91, with n in place of n − 1 3.05."""
     assert three_sigma(np.eye(1, 11)).sum() == 1
     assert three_sigma(np.eye(1, 10)).sum() == 0
+    values = np.array([1, 0.2] + [0] * 9)
+    assert (1 - values.mean()) / values.std() > 3
+    assert not three_sigma(values).any()
 
 
 @pytest.mark.parametrize(
