@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import re
@@ -14,7 +15,6 @@ import pandas as pd
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from cls_analysis import __version__
 from cls_analysis.diagnosis.agreement import agreement_table
 from cls_analysis.diagnosis.comparing import comparison_table, names_of
 from cls_analysis.diagnosis.measures import FIGURES as MEASURES
@@ -76,7 +76,7 @@ def render_page(diagnoses: Sequence[Diagnosis], limits: Limits) -> str:
     environment.filters |= {"prose": prose, "sentence": wording.sentence}
     return environment.get_template("page.html").render(
         title=" and ".join(dict.fromkeys(_subject(diagnosis) for diagnosis in diagnoses)),
-        version=__version__,
+        version=importlib.metadata.version("cls-analysis"),
         sections=[_section(diagnosis, name) for diagnosis, name in zip(diagnoses, names_of(diagnoses), strict=True)],
         comparison=_comparison(diagnoses),
         pictures=_pictures(diagnoses, layer),
