@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -244,9 +245,14 @@ def hash_arrays(arrays: Iterable[tuple[str, NDArray[Any]]]) -> str:
     """Hash of named arrays (name, dtype, shape and bytes), 32 hex digits, whatever their order."""
     digest = hashlib.blake2b(digest_size=16)
     for name, array in sorted(arrays, key=lambda item: item[0]):
-        digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        digest.update(array_header(name, array.dtype, array.shape))
         digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
     return digest.hexdigest()
+
+
+def array_header(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What ``hash_arrays`` puts before the bytes of an array."""
+    return f"{name}|{dtype.str}|{shape}|".encode()
 
 
 def hash_text(text: str) -> str:
@@ -273,6 +279,7 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
+@functools.cache
 def versions() -> dict[str, tuple[str, ...]]:
     """Versions of the packages that can move a number, as the set of values seen so far (one each)."""
     found: dict[str, tuple[str, ...]] = {}

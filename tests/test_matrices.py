@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import os
 import tracemalloc
@@ -17,19 +19,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cls_analysis import Profile, matrices, profile_matrix, profile_vectors
+from cls_analysis import Profile, profile_matrix, profile_vectors
 from cls_analysis.errors import DataError
-from cls_analysis.matrices import READERS, Matrix
+from cls_analysis.matrices import READERS, Matrix, csv_files, matrix
+from cls_analysis.profiles import RowSums
 from cls_analysis.provenance import hash_arrays
 
 N, D = 50, 3
 
 
+@pytest.fixture(scope="module", autouse=True)
+def versions_read_once():
+    """Reading the versions of all packages takes longer than profiling a small matrix, and more memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matrix, "versions", functools.cache(matrix.versions))
+        yield
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of eight rows: fifty rows make seven. A csv file is parsed in pieces that cut across them."""
-    monkeypatch.setattr(matrices, "BLOCK_ROWS", 8)
-    monkeypatch.setattr(matrices, "CSV_BYTES", 256)
+    monkeypatch.setattr(matrix, "BLOCK_ROWS", 8)
+    monkeypatch.setattr(csv_files, "CSV_BYTES", 256)
 
 
 def vectors(n: int = N, d: int = D, dtype="float32") -> np.ndarray:
@@ -171,6 +182,13 @@ def test_columns_of_several_types(tmp_path):
     np.testing.assert_array_equal(wide[-1].sample[:, 2], [2**31, 0, 1, -1])
 
 
+def test_the_hash_by_hand():
+    """Profiles that lie on a disk hold it: it must not change."""
+    x = vectors(5, dtype="float32")
+    by_hand = hashlib.blake2b(b"vectors|<f4|(5, 3)|" + x.tobytes(), digest_size=16).hexdigest()
+    assert profile_vectors(x).provenance.datasets[0].hash == by_hand == hash_arrays([("vectors", x)])
+
+
 finite = st.floats(-1e60, 1e60, allow_subnormal=True)
 
 
@@ -189,9 +207,9 @@ def test_csv_keeps_every_bit(scratch, x, header):
         ",".join(map(repr, row)) for row in x.tolist()
     ]
     (scratch / "x.csv").write_text("\n".join(lines), encoding="utf-8")
-    matrix = READERS[".csv"](scratch / "x.csv", None)
-    assert matrix.shape == x.shape
-    assert b"".join(block.tobytes() for _, block in matrix.blocks()) == x.tobytes()
+    read = READERS[".csv"](scratch / "x.csv", None)
+    assert read.shape == x.shape
+    assert b"".join(block.tobytes() for _, block in read.blocks()) == x.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -219,11 +237,11 @@ def test_dialects_of_csv(tmp_path, text):
 @pytest.mark.parametrize("case", WRITERS)
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, case):
     """What Python and NumPy allocate, in which a whole matrix would be seen; Arrow's pieces are counted below."""
-    monkeypatch.setattr(matrices, "BLOCK_ROWS", 256)
-    monkeypatch.setattr(matrices, "SAMPLE_ROWS", 16)
-    monkeypatch.setattr(matrices, "CSV_BYTES", 1 << 16)
+    monkeypatch.setattr(matrix, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(matrix, "SAMPLE_ROWS", 16)
+    monkeypatch.setattr(csv_files, "CSV_BYTES", 1 << 15)
     name, _, write = WRITERS[case]
-    x = vectors(8_000, 24, dtype="float64")
+    x = vectors(4_000, 24, dtype="float64")
     write(tmp_path / name, x)
     assert allocated(lambda: profile_matrix(tmp_path / name)) < x.nbytes / 2
 
@@ -272,16 +290,22 @@ def test_npz_is_streamed(tmp_path, monkeypatch, save):
 @pytest.mark.usefixtures("small_blocks")
 def test_parquet_is_streamed(tmp_path, monkeypatch):
     write_table(tmp_path / "x.parquet", {"a": np.arange(50.0)})
-    sizes, stack = [], matrices._stack
-    monkeypatch.setattr(matrices, "_stack", lambda batch, dtype: sizes.append(batch.num_rows) or stack(batch, dtype))
+    sizes, iter_batches = [], pa.parquet.ParquetFile.iter_batches
+
+    def counted(self, **options):
+        for batch in iter_batches(self, **options):
+            sizes.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", counted)
     profile_matrix(tmp_path / "x.parquet")
     assert sizes == [8] * 6 + [2] + [8] * 6 + [2]
 
 
 def test_arrays_are_read_a_block_at_a_time(monkeypatch):
     """A memory map of integers is not converted whole."""
-    monkeypatch.setattr(matrices, "BLOCK_ROWS", 256)
-    monkeypatch.setattr(matrices, "SAMPLE_ROWS", 16)
+    monkeypatch.setattr(matrix, "BLOCK_ROWS", 256)
+    monkeypatch.setattr(matrix, "SAMPLE_ROWS", 16)
     x = np.arange(6_000 * 24).reshape(6_000, 24) % 251
     assert allocated(lambda: profile_vectors(x)) < x.nbytes / 2
 
@@ -505,7 +529,7 @@ def test_csv_that_is_no_matrix(tmp_path, text, message):
 
 
 def test_csv_rows_are_counted_through_the_pieces_it_is_read_in(tmp_path, monkeypatch):
-    monkeypatch.setattr(matrices, "CSV_BYTES", 512)
+    monkeypatch.setattr(csv_files, "CSV_BYTES", 512)
     (tmp_path / "x.csv").write_text("a,b\n" + "1,2\n" * 1_000 + "3,x\n", encoding="utf-8")
     refuse(tmp_path / "x.csv", ": row 1000, dimension 1: expected a number, found 'x' (column 'b')")
     (tmp_path / "x.csv").write_text("1,2\n" * 1_000 + "3\n", encoding="utf-8")
@@ -513,7 +537,7 @@ def test_csv_rows_are_counted_through_the_pieces_it_is_read_in(tmp_path, monkeyp
 
 
 def test_csv_lines_longer_than_a_piece(tmp_path, monkeypatch):
-    monkeypatch.setattr(matrices, "CSV_BYTES", 64)
+    monkeypatch.setattr(csv_files, "CSV_BYTES", 64)
     x = vectors(5, 40, dtype="float64")
     write_csv(tmp_path / "x.csv", x, header=False)
     np.testing.assert_array_equal(profile_matrix(tmp_path / "x.csv")[-1].sample, x)
@@ -598,6 +622,6 @@ def test_arithmetic_is_not_blamed_on_the_file(tmp_path, monkeypatch):
         raise ValueError("a mistake of ours")
 
     np.save(tmp_path / "x.npy", vectors())
-    monkeypatch.setattr(matrices.RowSums, "of", fail)
+    monkeypatch.setattr(RowSums, "of", fail)
     with pytest.raises(ValueError, match="a mistake of ours"):
         profile_matrix(tmp_path / "x.npy")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import scipy.stats
 from numpy.typing import NDArray
 
 from cls_analysis.diagnosis.evidence import Evidence, ordered
@@ -83,6 +82,7 @@ def layer_norm_definitions(norms: Sequence[LayerNorm]) -> list[Definition]:
         return []
     # A norm that several layers share counts in each.
     n_layers, d = sum(norm.uses for norm in norms), len(norms[0].weight)
+    parts = 1 if all(norm.bias is None for norm in norms) else 2
     scale, bias = np.zeros(d, dtype=int), np.zeros(d, dtype=int)
     for norm in norms:
         scale += norm.uses * three_sigma(norm.weight)
@@ -91,7 +91,7 @@ def layer_norm_definitions(norms: Sequence[LayerNorm]) -> list[Definition]:
     kovaleva = (scale >= half) | (bias >= half)
     puccetti = (scale > 3) | (bias > 3)
     hits = scale + bias
-    in_half, in_four = (_binomial_tail(n_layers, at_least, d) for at_least in (half, 4))
+    in_half, in_four = (parts * d * _chance_of_hits(norms, at_least) for at_least in (half, 4))
     return [
         _of("LayerNorm beyond 3σ in half of the layers", "weights", "Kovaleva et al. 2021", kovaleva, hits, in_half),
         _of("LayerNorm beyond 3σ in over 3 layers", "weights", "Puccetti et al. 2022", puccetti, hits, in_four),
@@ -134,9 +134,14 @@ def agreement_table(found: Sequence[Definition], k: int = 12) -> pd.DataFrame:
 TAIL = 0.0026997960632601866
 
 
-def _binomial_tail(layers: int, at_least: float, d: int) -> float:
-    """Expected number of d dimensions that are beyond 3σ in so many independent layers, for scale or bias."""
-    return float(2.0 * d * scipy.stats.binom.sf(np.ceil(at_least) - 1, layers, TAIL))
+def _chance_of_hits(norms: Sequence[LayerNorm], at_least: float) -> float:
+    """Probability that a dimension of independent normals is beyond 3σ in so many layers, of scales or of biases."""
+    layers = np.ones(1)
+    for norm in norms:
+        one = np.zeros(norm.uses + 1)
+        one[0], one[-1] = 1.0 - TAIL, TAIL
+        layers = np.convolve(layers, one)
+    return float(layers[int(np.ceil(at_least)) :].sum())
 
 
 def _of(name: str, reads: str, source: str, chosen: NDArray[np.bool_], by: Array, expected: float) -> Definition:

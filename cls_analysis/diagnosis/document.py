@@ -12,6 +12,7 @@ import pandas as pd
 
 from cls_analysis.diagnosis.agreement import Definition, layer_norm_definitions, layer_norm_table
 from cls_analysis.diagnosis.comparing import comparison_table, names_of
+from cls_analysis.diagnosis.sufficiency import Sufficiency
 from cls_analysis.diagnosis.thresholds import THRESHOLDS, Limits
 from cls_analysis.diagnosis.verdict import Diagnosis
 from cls_analysis.weights import LayerNorm
@@ -21,7 +22,10 @@ SCHEMA_VERSION = 1
 
 
 def diagnosis_document(diagnoses: Sequence[Diagnosis], limits: Limits) -> dict[str, Any]:
-    """Everything that ``diagnoses`` say. What is undefined is None, and ``undefined`` counts it by table."""
+    """Everything that ``diagnoses`` say. What is undefined is None, and ``undefined`` counts it by table.
+
+    The comparison repeats values of ``figures`` and has no count of its own.
+    """
     several = len(diagnoses) > 1
     return {
         "schema_version": SCHEMA_VERSION,
@@ -58,14 +62,18 @@ def to_json(document: Mapping[str, Any]) -> str:
 def _profile(diagnosis: Diagnosis, name: str) -> dict[str, Any]:
     profile, origin = diagnosis.profile, diagnosis.profile.provenance
     tables = {
-        "figures": diagnosis.figures,
-        "conditions": diagnosis.conditions,
-        "contributions": diagnosis.contributions,
-        "removal": diagnosis.removal,
+        "findings": [_plain(asdict(finding)) for finding in diagnosis.findings],
+        "definitions": [_definition(definition) for definition in diagnosis.definitions],
+        "figures": _rows(diagnosis.figures),
+        "conditions": _rows(diagnosis.conditions),
+        "contributions": _rows(diagnosis.contributions),
+        "removal": _rows(diagnosis.removal),
     }
-    probe, sufficiency = diagnosis.probe, diagnosis.sufficiency
-    if probe is not None:
-        tables["probe"] = probe.table
+    probe = None if diagnosis.probe is None else _probe(diagnosis.probe)
+    sufficiency = None if diagnosis.sufficiency is None else _sufficiency(diagnosis.sufficiency)
+    nested = {} if probe is None else {"probe": probe["table"]}
+    if sufficiency is not None:
+        nested |= {"answers": sufficiency["answers"], "curve": sufficiency["curve"]}
     return {
         "name": name,
         "encoder": profile.encoder,
@@ -81,19 +89,11 @@ def _profile(diagnosis: Diagnosis, name: str) -> dict[str, Any]:
         "verdict": diagnosis.verdict(),
         "worst_severity": diagnosis.worst_severity,
         "recommendation": asdict(diagnosis.recommendation),
-        "findings": [_plain(asdict(finding)) for finding in diagnosis.findings],
-        "definitions": [_definition(definition) for definition in diagnosis.definitions],
-        **{key: _rows(table) for key, table in tables.items() if key != "probe"},
-        "probe": None if probe is None else _probe(probe),
+        **tables,
+        "probe": probe,
         "no_probe": diagnosis.no_probe,
-        "sufficiency": None
-        if sufficiency is None
-        else {
-            "sentence": sufficiency.sentence(),
-            "answers": _rows(sufficiency.answers),
-            "curve": _rows(sufficiency.curve),
-        },
-        "undefined": {key: count for key, table in tables.items() if (count := _undefined(table))},
+        "sufficiency": sufficiency,
+        "undefined": {key: count for key, rows in (tables | nested).items() if (count := _undefined(rows))},
         "provenance": json.loads(origin.to_json()),
     }
 
@@ -101,6 +101,14 @@ def _profile(diagnosis: Diagnosis, name: str) -> dict[str, Any]:
 def _probe(probe: Any) -> dict[str, Any]:
     numbers = {key: value for key, value in vars(probe).items() if key != "table"}
     return {**{key: _plain(value) for key, value in numbers.items()}, "table": _rows(probe.table)}
+
+
+def _sufficiency(sufficiency: Sufficiency) -> dict[str, Any]:
+    return {
+        "sentence": sufficiency.sentence(),
+        "answers": _rows(sufficiency.answers),
+        "curve": _rows(sufficiency.curve),
+    }
 
 
 def _definition(definition: Definition) -> dict[str, Any]:
@@ -111,8 +119,8 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(key): _plain(value) for key, value in row.items()} for row in table.to_dict("records")]
 
 
-def _undefined(table: pd.DataFrame) -> int:
-    return int(table.select_dtypes("number").isna().sum().sum())
+def _undefined(rows: Sequence[Mapping[str, Any]]) -> int:
+    return sum(value is None for row in rows for value in row.values())
 
 
 def _plain(value: Any) -> Any:

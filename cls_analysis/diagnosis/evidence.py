@@ -74,12 +74,24 @@ class Evidence:
         return mean_dominant(self.layer)
 
     @cached_property
+    def mean_certain(self) -> NDArray[np.bool_]:
+        """Where a mean is further from zero than chance takes the furthest of d."""
+        moments = self.layer.moments
+        reach = np.abs(moments.mean) * np.sqrt(self.layer.n)
+        return np.asarray(reach > nulls.normal_quantile(self.layer.dim) * moments.std)
+
+    @cached_property
     def variance_dominant(self) -> NDArray[np.bool_]:
         """Outlier dimensions of the variance, beyond what chance gives the largest of d."""
+        return np.asarray(variance_dominant(self.layer) & self.variance_certain)
+
+    @cached_property
+    def variance_certain(self) -> NDArray[np.bool_]:
+        """Where a dimension lives, with a variance beyond what chance gives the largest of d."""
         layer = self.layer
         variance = layer.moments.variance
-        certain = variance > nulls.largest_variance_ratio(layer.n, layer.dim) * variance.mean()
-        return np.asarray(variance_dominant(layer) & certain)
+        largest = nulls.largest_variance_ratio(layer.n, layer.dim) * variance.mean()
+        return np.asarray((variance > largest) & layer.living)
 
     @cached_property
     def standardized_spectrum(self) -> Array:

@@ -84,7 +84,8 @@ class MeanOutliers(Rule):
         moments = evidence.layer.moments
         ratio = moments.mean**2 * evidence.layer.dim / moments.energy.sum()
         limit = limits[f"{self.code}.warning"]
-        dimensions = ordered(evidence.mean_dominant & (ratio >= limit), ratio)
+        # Not the predicate of the tables, whose factor is fixed: a lower limit must find more.
+        dimensions = ordered(evidence.mean_certain & (ratio >= limit), ratio)
         if not dimensions:
             return None
         first = dimensions[0]

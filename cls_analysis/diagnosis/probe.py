@@ -1,4 +1,4 @@
-"""``probe``: whether normalising the vectors helps a linear classifier, and its optimum or the way there.
+"""``probe``: whether normalising helps a linear classifier on the vectors, and if so its optimum or the way there.
 
 Each normalisation is one arm, ``none`` the reference. On the same folds each arm gives the accuracy of a linear layer
 at its optimum, after a number of steps of SGD, and after as many of AdamW. Whatever is fitted or chosen, the
@@ -65,8 +65,9 @@ class ProbeResult:
         - ``accuracy``: mean over the held-out folds, 0 to 1;
         - ``difference``: to ``none`` with the same optimizer, fold by fold, −1 to 1, above 0 is better;
         - ``low``, ``high``: its 95 % interval (``corrected_interval``);
-        - ``train_loss``: mean log-loss of the training rows in nats, lower is further trained;
-        - ``setting``: median of the penalties λ, or of the learning rates, chosen in the folds;
+        - ``train_loss``: mean log-loss of the training rows in nats, lower is further trained; NaN if they diverged at
+          every learning rate;
+        - ``setting``: median of what was chosen in the folds, one of ``PENALTIES`` or a learning rate;
         - ``verdict``: ``reference``; ``harmless`` if the interval lies within ±0.01; else ``better`` or ``worse`` if it
           excludes 0; else ``cannot be told apart``.
     n, n_classes : int
@@ -109,7 +110,8 @@ def probe(
     ``optimum`` is logistic regression with an L2 penalty chosen by log-loss in an inner 3-fold cross-validation.
     ``sgd`` and ``adamw`` start one linear layer at zero and take ``steps`` steps of constant learning rate on batches
     of 32, the same in all arms, in float32 as networks are trained; AdamW decays weights by 0.01, SGD does not. The
-    rate is chosen by log-loss on the first of the inner folds.
+    rate is chosen by log-loss on the first of the inner folds, of nine over four decades about what the length of the
+    arm's rows calls for. Meant for a few thousand rows: each arm holds a copy of them.
 
     Parameters
     ----------
@@ -197,9 +199,10 @@ def probe_labels(labels: Sequence[Any] | NDArray[Any] | None, folds: int = 5) ->
 
 
 def corrected_interval(differences: Array, test_to_train: float) -> tuple[float, float]:
-    """95 % interval of the mean of J paired differences over resampled folds (Nadeau and Bengio 2003, section 3).
+    """95 % interval of the mean of J paired differences over resampled folds (Nadeau and Bengio 2003).
 
     mean ± t_{J−1} √((1/J + n_test/n_train)·s²): training sets overlap, so the differences are not J independent ones.
+    For repeated cross-validation it is that of Bouckaert and Frank (2004).
     """
     j = len(differences)
     half = scipy.stats.t.ppf((1.0 + LEVEL) / 2.0, j - 1) * np.sqrt((1.0 / j + test_to_train) * differences.var(ddof=1))
@@ -269,7 +272,7 @@ class _Run:
 
 
 def _cross_validate(rows: _Rows, folds: int, repeats: int, seed: int, steps: int) -> Iterator[_Run]:
-    outer = RepeatedStratifiedKFold(n_splits=folds, n_repeats=repeats, random_state=seed)
+    outer = RepeatedStratifiedKFold(n_splits=folds, n_repeats=repeats, random_state=seed % 2**32)
     for number, (train, test) in enumerate(outer.split(rows.x, rows.y)):
         rng = np.random.default_rng((seed, number))
         inner = StratifiedKFold(INNER_FOLDS, shuffle=True, random_state=int(rng.integers(2**31)))

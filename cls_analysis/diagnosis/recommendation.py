@@ -42,6 +42,6 @@ def _for_spectrum(evidence: Evidence, findings: Sequence[Finding], axes: set[str
     if n >= ROWS_TO_WHITEN * d:
         return Recommendation("whiten", f"{directions}; {n:,} rows are enough to know the covariance of {d} dimensions")
     few = f"{n:,} rows are too few to whiten {d} dimensions with (from {ROWS_TO_WHITEN * d:,} on)"
-    if any(finding.code == "CLS303" for finding in findings):
+    if any(finding.code == "CLS303" and finding.axis == "spectrum" for finding in findings):
         return Recommendation("all-but-the-top", f"{directions}; {few}")
     return Recommendation("standardize", f"{directions}; {few}, scales and mean can be mended")

@@ -20,6 +20,7 @@ SHARES = frozenset(
     {"common_mean_share", "average_cosine", "rms_cosine", "top1_energy_share", "energy_gini", "mean_abs_correlation",
      "isoscore", "ev1", "ev3"}
 )  # fmt: skip
+COLUMNS = ["figure", "n", "value", "half_width", "drift", "enough", "why"]
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class Sufficiency:
     """Whether n rows are enough.
 
     ``answers``: one row a figure, columns ``figure``, ``n``, ``value``, ``half_width`` (of the 95 % interval),
-    ``drift`` (relative change from half the rows), ``enough``, ``why``. ``curve``: columns ``n``, ``figure``,
-    ``value``, ``std``, ``null``; from subsamples of the stored sample, and the value of all rows last.
+    ``drift`` (relative change from half the rows, or from the stored sample where that is smaller), ``enough``,
+    ``why``. ``curve``: columns ``n``, ``figure``, ``value``, ``std``, ``null``; from subsamples of the stored sample,
+    and the value of all rows last. ``answers`` is empty below 32 rows and where the layer is collapsed.
     """
 
     answers: pd.DataFrame
@@ -37,7 +39,7 @@ class Sufficiency:
     def sentence(self) -> str:
         """The plain answer in one sentence."""
         if self.answers.empty:
-            return "too few rows to say how many would be enough: at least 16 are needed, and vectors that differ"
+            return "too few rows to say how many would be enough: at least 32 are needed, and vectors that differ"
         n = int(self.answers["n"].iloc[0])
         lacking = self.answers.loc[~self.answers["enough"], "figure"].tolist()
         settled = self.answers.loc[self.answers["enough"], "figure"].tolist()
@@ -52,20 +54,16 @@ def judge_sufficiency(evidence: Evidence) -> Sufficiency:
     """Look at how the main figures move with n, down from the Profile's sample."""
     layer = evidence.layer
     curve = curve_of_n(layer)
-    if curve.empty:
-        return Sufficiency(
-            pd.DataFrame(columns=["figure", "n", "value", "half_width", "drift", "enough", "why"]), curve
-        )
-    last = int(curve["n"].max())
-    if layer.n > last:
+    if not curve.empty and layer.n > int(curve["n"].max()):
         curve = pd.concat([curve, _whole(evidence, curve["figure"].unique())], ignore_index=True)
     curve["null"] = [_null(figure, int(n), layer.dim) for figure, n in zip(curve["figure"], curve["n"], strict=True)]
     answers = []
-    for figure, group in curve.groupby("figure", sort=False):
+    # Where the smallest n is more than half of the largest, no doubling can be looked at.
+    for figure, group in curve.groupby("figure", sort=False) if curve["n"].min() <= curve["n"].max() / 2 else ():
         value = group.set_index("n")["value"]
-        before = value[value.index <= value.index.max() / 2].iloc[-1]
+        before = value[value.index <= value.index.max() / 2]
         answers.append(_answer(str(figure), layer.n, value.iloc[-1], before, evidence.deviations[str(figure)]))
-    return Sufficiency(pd.DataFrame(answers), curve)
+    return Sufficiency(pd.DataFrame(answers, columns=COLUMNS), curve)
 
 
 def _whole(evidence: Evidence, figures: np.ndarray) -> pd.DataFrame:
@@ -75,17 +73,19 @@ def _whole(evidence: Evidence, figures: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame({"n": evidence.layer.n, "figure": known, "value": values, "std": float("nan")})
 
 
-def _answer(figure: str, n: int, value: float, before: float, deviation: float) -> dict[str, object]:
-    half = WIDTH * deviation
+def _answer(figure: str, n: int, value: float, smaller: pd.Series[float], deviation: float) -> dict[str, object]:
+    half, before = WIDTH * deviation, float(smaller.iloc[-1])
     drift = abs(value - before) / abs(value) if value else float("nan")
     wide = half > max(PRECISION * abs(value), PRECISION_OF_SHARES if figure in SHARES else 0.0)
     drifts = drift > DRIFT and (figure not in SHARES or abs(value - before) > PRECISION_OF_SHARES)
     reasons = []
+    if not np.isfinite([value, half]).all():
+        reasons.append("not defined in all of the rows, or in some halves of them")
     if wide:
         reasons.append(f"known to ± {half:.3g} only")
     if drifts:
         kind = "biased by n, " if figure in BIASED_BY_N else ""
-        reasons.append(f"{kind}still moving: {drift:.0%} from half the rows")
+        reasons.append(f"{kind}still moving: {drift:.0%} from {int(smaller.index[-1]):,} rows")
     return {
         "figure": figure,
         "n": n,

@@ -104,8 +104,8 @@ class Limits:
         OptionError
             If a key or code is unknown, a value is no finite number, or a severe limit is milder than its warning.
         """
-        codes = sorted(known_codes)
-        for code in ignored:
+        codes, off = sorted(known_codes), frozenset(ignored)
+        for code in sorted(off):
             if code not in codes:
                 raise OptionError(unknown_name("rule", code, codes))
         checked: dict[str, float] = {}
@@ -113,7 +113,7 @@ class Limits:
             if key not in THRESHOLDS:
                 raise OptionError(unknown_name("threshold", key, THRESHOLDS))
             checked[key] = _number(key, value)
-        limits = cls(checked, frozenset(ignored))
+        limits = cls(checked, off)
         for code in codes:
             limits._check_order(code)
         return limits

@@ -76,7 +76,8 @@ class VarianceOutliers(Rule):
         variance = evidence.layer.moments.variance
         ratio = variance / variance.mean()
         limit = limits[f"{self.code}.warning"]
-        dimensions = ordered(evidence.variance_dominant & (ratio >= limit), ratio)
+        # Not the predicate of the tables, whose factor is fixed: a lower limit must find more.
+        dimensions = ordered(evidence.variance_certain & (ratio >= limit), ratio)
         if not dimensions:
             return None
         text = (

@@ -79,10 +79,9 @@ class Diagnosis:
 
     def verdict(self) -> str:
         """One sentence on the judged layer: each axis with its worst severity, and what to do."""
-        findings = self.of_layer(self.layer)
-        if any(finding.code == "CLS504" for finding in findings):
-            return "collapsed: all texts have the same vector."
-        bad = above_note(findings, SHAPE_AXES)
+        if self.profile[self.layer].collapsed:
+            return _without_shape(Evidence(self.profile, self.layer))
+        bad = above_note(self.of_layer(self.layer), SHAPE_AXES)
         if not bad:
             return "near isotropic: nothing to normalise."
         parts = [_on_axis(axis, [finding for finding in bad if finding.axis == axis]) for axis in SHAPE_AXES]
@@ -144,6 +143,15 @@ def diagnose(
         no_probe=reason,
         sufficiency=judge_sufficiency(evidence) if how_many else None,
     )
+
+
+def _without_shape(evidence: Evidence) -> str:
+    """Why a layer has no shape to speak of."""
+    if evidence.layer.n < 2:
+        return "one row only: no figure of shape is defined."
+    if evidence.expected_constant:
+        return "one vector for all texts, by construction: [CLS] before the first block has seen none of them."
+    return "collapsed: all texts have the same vector."
 
 
 def _on_axis(axis: str, findings: Sequence[Finding]) -> str:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pandas as pd
 
-from cls_analysis.diagnosis.comparing import comparison_table
+from cls_analysis import __version__
 from cls_analysis.diagnosis.verdict import Diagnosis
-from cls_analysis.report.wording import figure_rows, heading, layer_name, listed_dimensions, probe_rows, readable
+from cls_analysis.report.wording import (
+    comparison_rows,
+    figure_rows,
+    heading,
+    is_numeric,
+    layer_name,
+    listed_dimensions,
+    probe_rows,
+)
 
 #: Figures that a card has room for, as they are labelled.
 SHOWN = (
@@ -32,10 +41,10 @@ def render_markdown(diagnoses: Sequence[Diagnosis]) -> str:
     for diagnosis in diagnoses:
         lines += _one(diagnosis)
     if len(diagnoses) > 1:
-        lines += ["### Comparison", "", _table(readable(comparison_table(diagnoses).drop(columns="figure"))), ""]
+        lines += ["### Comparison", "", _table(comparison_rows(diagnoses)), ""]
     lines += [
         "*Isotropic* is what an isotropic Gaussian of the same n and d gives; intervals come from half-sampling.",
-        "Measured with `cls_analysis` before any fine-tuning.",
+        f"Measured with `cls_analysis` {__version__} before any fine-tuning.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -62,14 +71,16 @@ def _one(diagnosis: Diagnosis) -> list[str]:
 
 def _table(table: pd.DataFrame) -> str:
     """A table in Markdown; numbers to the right."""
-    columns = [str(column) for column in table.columns]
-    rows = [[escape(str(value)) for value in row] for row in table.to_numpy()]
-    head = ["| " + " | ".join(map(escape, columns)) + " |", "|" + "|".join(["---"] * len(columns)) + "|"]
-    return "\n".join([*head, *("| " + " | ".join(row) + " |" for row in rows)])
+    rows = table.astype(str).to_numpy().tolist()
+    rules = ["---:" if is_numeric(cells) else "---" for cells in zip(*rows, strict=True)]
+    lines = [
+        [escape(str(column)) for column in table.columns],
+        rules,
+        *([escape(cell) for cell in row] for row in rows),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is."""
-    for sign in ("\\", "|", "*", "_", "`", "<", "["):
-        text = text.replace(sign, f"\\{sign}")
-    return text
+    """Text that Markdown shows as it is, on one line."""
+    return re.sub(r"[\\|*_`<\[&~$]", r"\\\g<0>", " ".join(text.split()))

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import pandas as pd
 
 from cls_analysis.diagnosis.agreement import Definition, layer_norm_definitions, layer_norm_table
-from cls_analysis.diagnosis.comparing import comparison_table
 from cls_analysis.diagnosis.findings import Finding
 from cls_analysis.diagnosis.verdict import Diagnosis
 from cls_analysis.report.wording import (
     cell,
+    comparison_rows,
     curve_rows,
     figure_rows,
     heading,
+    is_numeric,
     layer_name,
     layer_overview,
     listed_dimensions,
@@ -24,6 +25,7 @@ from cls_analysis.report.wording import (
     readable,
     sentence,
     severity_counts,
+    sufficiency_rows,
 )
 from cls_analysis.weights import LayerNorm
 
@@ -36,9 +38,9 @@ def render_text(diagnoses: Sequence[Diagnosis], *, colour: bool = False) -> str:
     """Every diagnosis, and the comparison where there are several."""
     parts = [_one(diagnosis, colour) for diagnosis in diagnoses]
     if len(diagnoses) > 1:
-        parts.append(
-            _title("Comparison", colour) + _table(readable(comparison_table(diagnoses).drop(columns="figure")))
-        )
+        table = comparison_rows(diagnoses)
+        note = f"\n{COMPARISON_NOTE}" if "no" in set(table.iloc[:, -1]) else ""
+        parts.append(_title("Comparison", colour) + _table(table) + note)
     return "\n\n".join(parts) + "\n"
 
 
@@ -61,7 +63,8 @@ def render_weights_text(name: str, norms: Sequence[LayerNorm], *, colour: bool =
         for part, rows in group.groupby("part", sort=False):
             named = ", ".join(f"{row.dimension} ({row.deviations:+.1f}σ)" for row in rows.head(8).itertuples())
             parts.append(f"{part}: {named}" + (f" and {len(rows) - 8} more" if len(rows) > 8 else ""))
-        lines.append(f"layer {layer}  " + "; ".join(parts))
+        start = f"layer {layer}  "
+        lines.append(start + f"\n{' ' * len(start)}".join(parts))
     lines.append(f"(by chance {table['expected'].iloc[0]:.1f} entries of each vector lie beyond 3σ)")
     lines += ["", *_definitions(layer_norm_definitions(norms))]
     return "\n".join(lines) + "\n"
@@ -89,7 +92,8 @@ def _one(diagnosis: Diagnosis, colour: bool) -> str:
         blocks.append(
             _title(f"Condition number after normalising (isotropic: {null})", colour) + _table(readable(shown))
         )
-    blocks.append(_title("Effect on a linear classifier", colour) + _probe(diagnosis))
+    if not diagnosis.figures.empty:
+        blocks.append(_title("Effect on a linear classifier", colour) + _probe(diagnosis))
     if diagnosis.definitions:
         blocks.append(
             _title("Outlier dimensions by definition", colour) + "\n".join(_definitions(diagnosis.definitions))
@@ -97,18 +101,18 @@ def _one(diagnosis: Diagnosis, colour: bool) -> str:
     if len(profile.layers) > 1:
         blocks.append(_title("All layers", colour) + _table(layer_overview(diagnosis)))
     if diagnosis.sufficiency is not None:
-        answers = diagnosis.sufficiency.answers
         blocks.append(
             _title("How many rows?", colour)
-            + textwrap.fill(diagnosis.sufficiency.sentence() + ".", WIDTH)
-            + ("" if answers.empty else "\n" + _table(readable(answers[["figure", "value", "why", "enough"]])))
-            + ("" if answers.empty else "\n" + _table(curve_rows(diagnosis)))
+            + textwrap.fill(sentence(diagnosis.sufficiency.sentence()), WIDTH)
+            + "".join(f"\n{_table(rows)}" for rows in (sufficiency_rows(diagnosis), curve_rows(diagnosis)) if len(rows))
         )
-    return "\n\n".join(blocks)
+    return "\n\n".join(block.rstrip("\n") for block in blocks)
 
 
 #: What must stand beside the average cosine.
 COSINE_NOTE = "(centring brings the average cosine of any vectors to about 0; the RMS cosine shows what is left)"
+#: What "comparable" means.
+COMPARISON_NOTE = "(not comparable: biased by n, which differs; read those against their isotropic values)"
 
 
 def _finding(finding: Finding, colour: bool) -> str:
@@ -146,7 +150,15 @@ def _definitions(found: Sequence[Definition]) -> list[str]:
 
 
 def _table(table: pd.DataFrame) -> str:
-    return table.map(cell).to_string(index=False) if len(table) else "(none)"
+    """Columns side by side, numbers to the right."""
+    if not len(table):
+        return "(none)"
+    columns = []
+    for name, cells in zip(table.columns, table.map(cell).to_numpy().T.tolist(), strict=True):
+        column = [str(name), *cells]
+        side, width = ">" if is_numeric(cells) else "<", max(map(len, column))
+        columns.append([f"{text:{side}{width}}" for text in column])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def _title(text: str, colour: bool) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from cls_analysis.diagnosis.comparing import comparison_table, names_of
 from cls_analysis.diagnosis.findings import AXES, SEVERITIES, rank, worst
 from cls_analysis.diagnosis.measures import LABELS
 from cls_analysis.diagnosis.verdict import Diagnosis
@@ -15,6 +18,8 @@ from cls_analysis.profiles import Profile
 
 #: What a figure of no value is shown as.
 UNDEFINED = "–"
+#: A cell that is a number, with or without its sign, thousands, power or per cent.
+NUMBER = re.compile(r"[-+−]?[\d.,]*\d(e[-+]\d+)?%?")
 #: Headings of the columns of tables; others are shown by their name.
 HEADINGS = {
     "figure": "figure",
@@ -35,34 +40,42 @@ HEADINGS = {
 
 
 def number(value: float) -> str:
-    """A number to three or four digits; ``–`` where there is none."""
+    """A number to three or four digits, two below 0.001; whole ones in full; ``–`` where there is none."""
     if value is None or math.isnan(value):
         return UNDEFINED
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if size >= 1e5:
+    size = abs(float(value))
+    # Each limit is where the form below it would round up to one digit more.
+    if size >= 99_999.5:
         return f"{value:.2e}"
-    if size >= 100:
-        return f"{value:,.0f}"
-    if size >= 10:
+    if size >= 99.95 or size.is_integer():
+        return f"{value + 0.0:,.0f}"  # adding 0 takes the sign of a zero
+    if size >= 9.9995:
         return f"{value:.1f}"
-    return f"{value:.3f}" if size >= 0.001 else f"{value:.1e}"
+    if size >= 0.001:
+        return f"{value:.3f}" if size >= 0.1 else f"{value:#.3g}"
+    return f"{value:.1e}"
 
 
 def cell(value: Any) -> str:
     """A cell of a table."""
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
+    if isinstance(value, bool | np.bool_):
         return "yes" if value else ""
     if isinstance(value, float):
         return number(value)
     return str(value)
 
 
+def is_numeric(cells: Iterable[str]) -> bool:
+    """Whether a column holds numbers: such columns are set to the right."""
+    filled = [cell for cell in cells if cell not in ("", UNDEFINED)]
+    return bool(filled) and all(NUMBER.fullmatch(cell) for cell in filled)
+
+
 def sentence(text: str) -> str:
     """Text that begins with a capital letter and ends with a full stop."""
     ended = text if text.endswith(".") else f"{text}."
-    return ended[0].upper() + ended[1:]
+    # A large μ would read as M.
+    return ended[0].upper() + ended[1:] if ended[0].isascii() else ended
 
 
 def layer_name(profile: Profile, layer: int) -> str:
@@ -100,6 +113,35 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
     return table.map(cell).rename(columns=lambda name: HEADINGS.get(str(name), str(name).replace("_", " ")))
 
 
+def comparison_rows(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
+    """The comparison as it is read: one row a figure, one column a diagnosis, its best and its worst value marked."""
+    names = names_of(diagnoses)
+    rows = [
+        [row["label"], *(number(row[name]) + _end(row, name) for name in names), "yes" if row["comparable"] else "no"]
+        for row in comparison_table(diagnoses).to_dict("records")
+    ]
+    return pd.DataFrame(rows, columns=["figure", *names, "comparable"])
+
+
+def _end(row: Mapping[Any, Any], name: str) -> str:
+    return " (best)" if row["best"] == name else " (worst)" if row["worst"] == name else ""
+
+
+def sufficiency_rows(diagnosis: Diagnosis) -> pd.DataFrame:
+    """Which figures n rows are enough for, and why."""
+    if diagnosis.sufficiency is None:
+        return pd.DataFrame()
+    answers = diagnosis.sufficiency.answers
+    return pd.DataFrame(
+        {
+            "figure": [LABELS[name] for name in answers["figure"]],
+            "value": [number(value) for value in answers["value"]],
+            "enough": ["yes" if enough else "no" for enough in answers["enough"]],
+            "why": answers["why"],
+        }
+    )
+
+
 def layer_overview(diagnosis: Diagnosis) -> pd.DataFrame:
     """One row a layer, from the top: the worst severity on each axis, and the codes found."""
     records = []
@@ -134,7 +176,8 @@ def probe_rows(diagnosis: Diagnosis) -> pd.DataFrame:
 def _difference(row: Mapping[Any, Any]) -> str:
     if row["verdict"] == "reference":
         return ""
-    difference, low, high = (100 * row[name] for name in ("difference", "low", "high"))
+    # Adding 0 takes the sign of a zero.
+    difference, low, high = (round(100 * row[name], 1) + 0.0 for name in ("difference", "low", "high"))
     return f"{difference:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
@@ -151,6 +194,7 @@ def curve_rows(diagnosis: Diagnosis) -> pd.DataFrame:
     )
     wide = text.pivot_table(index="figure", columns="n", values="shown", aggfunc="first", sort=False).fillna("")
     wide = wide.rename(columns=lambda n: f"n = {int(n):,}")
+    wide.index = wide.index.map(LABELS)
     return wide.reset_index().rename(columns={"figure": "figure (isotropic)"})
 
 

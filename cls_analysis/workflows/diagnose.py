@@ -67,9 +67,9 @@ def diagnose_targets(
     cases: list[_Case] = []
     for target in targets:
         if target.startswith(VECTORS):
-            cases.append(_Case(profile_matrix(target.removeprefix(VECTORS))))
+            cases.append(_stored_case(profile_matrix(target.removeprefix(VECTORS)), loaded, note))
         elif _holds_profiles(target):
-            cases += [_stored_case(profile, loaded) for profile in load_profiles([Path(target)])]
+            cases += [_stored_case(profile, loaded, note) for profile in load_profiles([Path(target)])]
         else:
             cases += _model_cases(target, loaded, encoder_options, progress, note)
     return [
@@ -150,10 +150,13 @@ def _holds_profiles(target: str) -> bool:
     return path.is_file() or (path.is_dir() and not (path / "config.json").is_file())
 
 
-def _stored_case(profile: Profile, loaded: Sequence[Texts]) -> _Case:
+def _stored_case(profile: Profile, loaded: Sequence[Texts], note: Callable[[str], None]) -> _Case:
     """A stored Profile, with those of the loaded texts that it is of, if any."""
     held = {dataset.hash for dataset in profile.provenance.datasets}
-    return _Case(profile, next((texts for texts in loaded if {texts.hash} == held), None))
+    found = next((texts for texts in loaded if {texts.hash} == held), None)
+    if loaded and found is None:
+        note(f"--data left out for {profile.dataset}: none of it holds the texts that this Profile is of")
+    return _Case(profile, found)
 
 
 def _model_cases(
