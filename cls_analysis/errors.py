@@ -9,6 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+#: More known names than this are not listed beside a hint.
+FEW_NAMES = 12
+
 
 class ClsAnalysisError(Exception):
     """Base of all errors that are the input's fault, not the program's."""
@@ -54,8 +57,10 @@ def list_rows(rows: Iterable[int], limit: int = 5) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """A message for a name that is not known, with the nearest known one."""
+    """A message for a name that is not known, with the nearest known one, and all of them unless they are many."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
+    if close and len(names) > FEW_NAMES:
+        return f"unknown {kind} {name!r}: did you mean {close[0]!r}?"
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"unknown {kind} {name!r}: {hint}known: {', '.join(names)}"

@@ -20,7 +20,7 @@ from cls_analysis.report.text import render_text, render_weights_text
 from cls_analysis.texts import Texts
 from cls_analysis.weights import LayerNorm, layer_norms
 from cls_analysis.workflows.options import EncoderOptions, Progress, TextOptions, load_all, silent
-from cls_analysis.workflows.runs import load_profiles
+from cls_analysis.workflows.runs import PROFILE_ENDING, load_profiles
 
 VECTORS = "vectors:"
 FORMATS = ("text", "json", "html", "markdown")
@@ -147,7 +147,8 @@ def render_weights(norms: Mapping[str, Sequence[LayerNorm]], form: str, *, colou
 def _holds_profiles(target: str) -> bool:
     """Whether a target is a Profile or a RUN rather than a model; a folder with a config.json is a model."""
     path = Path(target)
-    return path.is_file() or (path.is_dir() and not (path / "config.json").is_file())
+    is_run = path.is_dir() and not (path / "config.json").is_file()
+    return path.is_file() or is_run or path.suffix == PROFILE_ENDING
 
 
 def _stored_case(profile: Profile, loaded: Sequence[Texts], note: Callable[[str], None]) -> _Case:

@@ -95,7 +95,7 @@ def test_condition_numbers_need_more_rows_than_dimensions():
 
 def test_how_many_rows_only_where_asked():
     assert "How many rows?" not in render_text([vectors()])
-    assert "n = 60\n" in render_text(diagnoses("how many"))
+    assert "n = 60\n" in render_text(diagnoses("layers, probe, how many"))
 
 
 def test_comparison_only_of_several():

@@ -173,7 +173,7 @@ def test_layers_from_the_top_with_the_worst_severity_on_each_axis():
 
 
 def test_comparison_marks_both_ends_and_keeps_names_as_they_are():
-    several = diagnoses("hostile and long names")
+    several = [*diagnoses("hostile and long names"), *diagnoses("nothing found")]
     table = wording.comparison_rows(several)
     assert list(table.columns) == ["figure", HOSTILE, LONG, "isotropic", "comparable"]
     row = table.set_index("figure").loc["average cosine"]
@@ -205,7 +205,7 @@ def test_differences_of_the_probe_are_in_points_and_zero_has_no_minus():
 
 
 def test_rows_that_are_enough():
-    diagnosis = diagnoses("how many")[0]
+    diagnosis = diagnoses("layers, probe, how many")[0]
     table = wording.sufficiency_rows(diagnosis)
     answers = diagnosis.sufficiency.answers
     assert table["figure"].tolist() == [LABELS[name] for name in answers["figure"]]
