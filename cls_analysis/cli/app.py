@@ -95,7 +95,7 @@ def demo(
         _note(f"wrote {path}")
     for figure in work.draw_all(profiles, out):
         _note(f"wrote {', '.join(str(path) for path in figure.files)}" if figure.files else figure.skipped or "")
-    _note("diagnosing; the linear probes take some seconds a sample")
+    _note("diagnosing; the linear probe takes some seconds")
     diagnoses = work.diagnose_all(profiles)
     for diagnosis in diagnoses:
         typer.echo(f"{diagnosis.profile.dataset}: {diagnosis.verdict()}")

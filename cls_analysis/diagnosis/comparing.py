@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -10,6 +11,9 @@ from cls_analysis.diagnosis.measures import FIGURES
 from cls_analysis.diagnosis.verdict import Diagnosis
 from cls_analysis.errors import OptionError
 from cls_analysis.statistics.intervals import BIASED_BY_N
+
+#: Values that differ by less, of themselves or where they are about 0, differ by rounding.
+ROUNDING, ROUNDING_AT_0 = 1e-6, 1e-9
 
 
 def names_of(diagnoses: Sequence[Diagnosis]) -> list[str]:
@@ -25,7 +29,7 @@ def comparison_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
     """One row a figure: columns ``figure``, ``label``, one for each Profile, ``best``, ``worst``, ``comparable``.
 
     ``comparable`` is false for figures that n biases where the Profiles have different n: read those against their
-    nulls. ``best`` and ``worst`` are empty there, where no end is better, and where the values do not differ.
+    nulls. ``best`` and ``worst`` are empty there, where no end is better, and where the values do not differ but by rounding.
 
     Raises
     ------
@@ -55,7 +59,9 @@ def _value(diagnosis: Diagnosis, figure: str) -> float:
 
 def _ends(values: dict[str, float], better: int) -> dict[str, str]:
     known = pd.Series(values).dropna()
-    if better == 0 or len(known) < 2 or known.min() == known.max():
+    if better == 0 or len(known) < 2:
+        return {"best": "", "worst": ""}
+    if math.isclose(known.min(), known.max(), rel_tol=ROUNDING, abs_tol=ROUNDING_AT_0):
         return {"best": "", "worst": ""}
     low, high = str(known.idxmin()), str(known.idxmax())
     return {"best": high, "worst": low} if better > 0 else {"best": low, "worst": high}

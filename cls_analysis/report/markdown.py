@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from collections.abc import Sequence
 
 import pandas as pd
 
-from cls_analysis import __version__
 from cls_analysis.diagnosis.verdict import Diagnosis
 from cls_analysis.report.wording import (
     comparison_rows,
@@ -44,7 +44,7 @@ def render_markdown(diagnoses: Sequence[Diagnosis]) -> str:
         lines += ["### Comparison", "", _table(comparison_rows(diagnoses)), ""]
     lines += [
         "*Isotropic* is what an isotropic Gaussian of the same n and d gives; intervals come from half-sampling.",
-        f"Measured with `cls_analysis` {__version__} before any fine-tuning.",
+        f"Measured with `cls_analysis` {importlib.metadata.version('cls-analysis')} before any fine-tuning.",
     ]
     return "\n".join(lines) + "\n"
 

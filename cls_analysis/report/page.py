@@ -47,7 +47,7 @@ OF_COLLAPSED = ("mean", "values")
 class _Table:
     """A table of the page: its title, what to know about it, its columns, which hold numbers, and its rows as text.
 
-    Without columns the note says why there is no table.
+    Without rows the note says why there is no table.
     """
 
     title: str

@@ -129,7 +129,7 @@ def _end(row: Mapping[Any, Any], name: str) -> str:
 
 def sufficiency_rows(diagnosis: Diagnosis) -> pd.DataFrame:
     """Which figures n rows are enough for, and why."""
-    if diagnosis.sufficiency is None:
+    if diagnosis.sufficiency is None or diagnosis.sufficiency.answers.empty:
         return pd.DataFrame()
     answers = diagnosis.sufficiency.answers
     return pd.DataFrame(
@@ -186,7 +186,7 @@ OPTIMIZERS = {"optimum": "at its optimum", "sgd": "{steps} steps of SGD", "adamw
 
 def curve_rows(diagnosis: Diagnosis) -> pd.DataFrame:
     """Value of each figure at each n and, in brackets, what isotropy would give there."""
-    if diagnosis.sufficiency is None:
+    if diagnosis.sufficiency is None or diagnosis.sufficiency.curve.empty:
         return pd.DataFrame()
     curve = diagnosis.sufficiency.curve
     text = curve.assign(

@@ -18,6 +18,8 @@ from cls_analysis.workflows.figures import Drawn, draw_figures
 from cls_analysis.workflows.options import Progress, silent
 
 ENCODER = "embedded"
+#: The sample whose labels are probed: a linear classifier on the frozen vectors is far above chance there.
+PROBED = "questions"
 
 
 def extract_samples(out: Path, *, progress: Progress = silent) -> Iterator[Extracted]:
@@ -34,11 +36,14 @@ def write_tables(profiles: list[Profile], out: Path) -> list[Path]:
 
 
 def diagnose_all(profiles: Sequence[Profile]) -> list[Diagnosis]:
-    """Diagnose every sample; their labels say whether normalising matters to a linear classifier."""
+    """Diagnose every sample; the labels of one say whether normalising matters to a linear classifier."""
     norms = layer_norms(find_checkpoint(ENCODER, None, trust_remote_code=False))
-    texts = {loaded.hash: loaded for loaded in (load_texts(f"sample:{name}") for name in SAMPLES)}
+    probed = load_texts(f"sample:{PROBED}")
     return [
-        diagnose(profile, texts=texts[profile.provenance.datasets[0].hash], layer_norms=norms) for profile in profiles
+        diagnose(
+            profile, texts=probed if profile.provenance.datasets == (probed.identity,) else None, layer_norms=norms
+        )
+        for profile in profiles
     ]
 
 

@@ -158,8 +158,9 @@ def test_in_half_of_the_layers():
 
 
 def test_in_more_than_three_layers():
-    """Four of twelve layers are not half, and three of four are not more than three."""
-    norms = [norm(layer, weight=[7] if layer <= 4 else [], bias=[8] if layer <= 3 else []) for layer in range(1, 13)]
+    """Four of twelve layers are not half, three of four not more than three; two scales and two shifts are not four."""
+    norms = [norm(layer, weight=[7] if layer <= 4 else [], bias=[8] if layer <= 3 else []) for layer in range(1, 11)]
+    norms += [norm(layer, weight=[11], bias=[11]) for layer in (11, 12)]
     assert weights(norms) == {"half": (), "over 3": (7,)}
     assert weights(norms[:4]) == {"half": (7, 8), "over 3": (7,)}
     assert weights(norms[:3]) == {"half": (7, 8), "over 3": ()}

@@ -278,7 +278,8 @@ def test_findings_come_layer_by_layer_the_worst_first(sentiment):
 
 def layered():
     """[CLS] before any block, a mean in the middle, a wide dimension on top."""
-    return profile_of({0: np.full_like(SIGNS, 0.3), 1: shifted({3: 8}), 2: stretched({4: 8})}, source="cls", rows_cut=5)
+    layers = {0: np.full_like(SIGNS, 0.3), 1: shifted({3: 8}), 2: stretched({4: 8})}
+    return profile_of({number: x[:300] for number, x in layers.items()}, source="cls", rows_cut=5)
 
 
 def test_the_layer_asked_for_comes_first():
@@ -290,13 +291,20 @@ def test_the_layer_asked_for_comes_first():
     assert inner.findings[0].layer == 1
     # What is about the rows is said once.
     for diagnosis in (last, inner):
-        assert [finding.layer for finding in diagnosis.findings if finding.code == "CLS502"] == [diagnosis.layer]
-    assert codes(last.of_layer(1)) == codes(inner.of_layer(1)) - {"CLS502"}
+        for code in ("CLS501", "CLS502"):
+            assert [finding.layer for finding in diagnosis.findings if finding.code == code] == [diagnosis.layer]
+    assert codes(last.of_layer(1)) == codes(inner.of_layer(1)) - {"CLS501", "CLS502"}
+
+
+def test_the_other_layers_come_from_the_top():
+    profile = profile_of(dict.fromkeys(range(4), shifted({3: 8})), source="mean")
+    found = diagnose(profile, layer=2, intervals=False).findings
+    assert list(dict.fromkeys(finding.layer for finding in found)) == [2, 3, 1, 0]
 
 
 def test_layer_0_is_one_vector_by_construction():
     diagnosis = diagnose(layered(), layer=0)
-    assert codes(diagnosis.of_layer(0)) == {"CLS502"}
+    assert codes(diagnosis.of_layer(0)) == {"CLS501", "CLS502"}
     assert diagnosis.verdict().startswith("one vector for all texts, by construction")
     assert diagnosis.recommended_normalization == "none"
     assert diagnosis.figures.empty
@@ -423,14 +431,3 @@ def test_a_collapsed_layer_is_not_probed(probed):
     texts = labelled(40)
     assert diagnose(profile_of(np.ones((40, 4)), texts=texts), texts=texts).probe is None
     assert probed == []
-
-
-def test_the_probe_itself():
-    """Two well separated classes."""
-    texts = replace(labelled(60), label=[row % 2 for row in range(60)])
-    x = gaussian(60, 4)
-    x[1::2, 2] += 8
-    result = diagnose(profile_of(x, texts=texts), texts=texts, intervals=False).probe
-    assert (result.n, result.n_classes, result.majority) == (60, 2, 0.5)
-    accuracy = result.table.query("optimizer == 'optimum'").set_index("normalization")["accuracy"]
-    assert (accuracy[["none", "center", "standardize", "whiten"]] > 0.95).all()
