@@ -283,7 +283,7 @@ def diagnose(
 
     Example: cls-analysis diagnose bert-base-uncased --data reviews.csv --format html --out report.html
     """
-    from cls_analysis.workflows import diagnose as work
+    from cls_analysis.workflows import diagnosing as work
     from cls_analysis.workflows.options import EncoderOptions, TextOptions
 
     work.check_fail_on(fail_on)

@@ -29,7 +29,7 @@ def comparison_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
     """One row a figure: columns ``figure``, ``label``, one for each Profile, ``best``, ``worst``, ``comparable``.
 
     ``comparable`` is false for figures that n biases where the Profiles have different n: read those against their
-    nulls. ``best`` and ``worst`` are empty there, where no end is better, and where the values do not differ but by rounding.
+    nulls. ``best`` and ``worst`` are empty there, where no end is better, and where values differ by rounding only.
 
     Raises
     ------

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cls_analysis.diagnosis.agreement import Definition, definitions
-from cls_analysis.diagnosis.effects import removal_table
+from cls_analysis.diagnosis.effects.removal import removal_table
 from cls_analysis.diagnosis.evidence import Evidence
 from cls_analysis.diagnosis.findings import AXES, SHAPE_AXES, Finding, above_note, listed, rank, worst
 from cls_analysis.diagnosis.measures import condition_table, contribution_table, figure_table
@@ -24,7 +24,7 @@ from cls_analysis.texts import Texts
 from cls_analysis.weights import LayerNorm
 
 if TYPE_CHECKING:
-    from cls_analysis.diagnosis.probe import ProbeResult
+    from cls_analysis.diagnosis.effects.probe import ProbeResult
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _probe(evidence: Evidence, texts: Texts) -> tuple[ProbeResult | None, str]:
         raise OptionError(f"the texts given lack row {missing[0]} of the Profile (another --limit or --first?)")
     labels = [label_of[int(row)] for row in evidence.layer.sample_ids]
     # scikit-learn takes a second to import, and only a probe needs it.
-    from cls_analysis.diagnosis.probe import probe  # noqa: PLC0415
+    from cls_analysis.diagnosis.effects.probe import probe  # noqa: PLC0415
 
     try:
         return probe(np.asarray(evidence.layer.sample), labels), ""

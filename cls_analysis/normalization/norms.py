@@ -57,7 +57,7 @@ class Norm(nn.Module, ABC):
         """The same in float32 or float64."""
 
     def affine(self) -> tuple[Tensor, Tensor] | None:
-        """Shift (d,) and gain, (d,) or (d, d), of y = (x − shift)·gain in evaluation; None if it is not affine there."""
+        """Shift (d,) and gain (d,) or (d, d) of y = (x − shift)·gain in evaluation; None where it is not affine."""
         return None
 
     def extra_repr(self) -> str:
@@ -178,7 +178,7 @@ class TrackedNorm(Norm):
         return self.by_running(x)
 
     def follow(self, buffer: Tensor, value: Tensor, finite: Tensor) -> None:
-        """buffer ← buffer + momentum·(value − buffer), in place, if ``finite``."""
+        """Buffer ← buffer + momentum·(value − buffer), in place, if ``finite``."""
         buffer.copy_(torch.where(finite, torch.lerp(buffer, value.to(buffer.dtype), self.momentum), buffer))
 
 

@@ -12,7 +12,7 @@ from cls_analysis.profiles import Profile
 from cls_analysis.statistics import describe_all, summarize_all
 from cls_analysis.texts import SAMPLES, load_texts
 from cls_analysis.weights import layer_norms
-from cls_analysis.workflows.diagnose import render
+from cls_analysis.workflows.diagnosing import render
 from cls_analysis.workflows.extract import Extracted, extract
 from cls_analysis.workflows.figures import Drawn, draw_figures
 from cls_analysis.workflows.options import Progress, silent

@@ -21,10 +21,10 @@ from test_commands import one_error_line, run, write_csv
 import cls_analysis as ca
 from cls_analysis.checkpoints import find_checkpoint
 from cls_analysis.cli.app import app
-from cls_analysis.diagnosis.probe import probe
+from cls_analysis.diagnosis.effects.probe import probe
 from cls_analysis.diagnosis.rules import catalogue
 from cls_analysis.files import bundled
-from cls_analysis.workflows.diagnose import resolve_format
+from cls_analysis.workflows.diagnosing import resolve_format
 
 N, D = 128, 8
 #: Means of 0, variances of 1 and no correlations, exactly.
@@ -431,7 +431,7 @@ def test_limit_and_first_together(model):
 
 def test_a_profile_with_its_labels_is_probed(model, monkeypatch):
     quick = partial(probe, folds=2, repeats=1, steps=5)
-    monkeypatch.setattr("cls_analysis.diagnosis.probe.probe", quick)
+    monkeypatch.setattr("cls_analysis.diagnosis.effects.probe.probe", quick)
     document = document_of("labelled.safetensors", "--data", "labelled.csv", cwd=model)
     (entry,) = document["profiles"]
     assert (entry["probe"]["n"], entry["probe"]["n_classes"], entry["probe"]["majority"]) == (60, 2, 0.5)
@@ -447,7 +447,7 @@ def test_a_profile_with_other_texts_is_not_probed(model):
 
 def test_the_right_texts_are_found_among_several(model, monkeypatch):
     asked = []
-    monkeypatch.setattr("cls_analysis.diagnosis.probe.probe", lambda rows, labels: asked.append(labels))
+    monkeypatch.setattr("cls_analysis.diagnosis.effects.probe.probe", lambda rows, labels: asked.append(labels))
     result = run("diagnose", "labelled.safetensors", "--data", "others.csv", "--data", "labelled.csv", cwd=model)
     assert (result.returncode, result.stderr) == (0, "")
     (labels,) = asked

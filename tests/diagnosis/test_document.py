@@ -13,9 +13,9 @@ from planted import SIGNS, correlated, gaussian, profile_of, shifted, stretched
 
 from cls_analysis import diagnose
 from cls_analysis.diagnosis.document import SCHEMA_VERSION, diagnosis_document, to_json, weights_document
+from cls_analysis.diagnosis.effects.probe import ProbeResult, probe
 from cls_analysis.diagnosis.findings import AXES, SEVERITIES, Finding
 from cls_analysis.diagnosis.measures import FIGURES
-from cls_analysis.diagnosis.probe import ProbeResult, probe
 from cls_analysis.diagnosis.rules import rule_codes
 from cls_analysis.diagnosis.thresholds import THRESHOLDS, Limits
 from cls_analysis.files import bundled

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from planted import SIGNS, gaussian, profile_of, shifted, stretched
 
-from cls_analysis.diagnosis.effects import NEIGHBOURS, removal_table, worst_dimensions
+from cls_analysis.diagnosis.effects.removal import NEIGHBOURS, removal_table, worst_dimensions
 from cls_analysis.diagnosis.evidence import Evidence
 from cls_analysis.statistics.normalizers import NORMALIZERS
 

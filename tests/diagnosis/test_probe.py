@@ -14,12 +14,13 @@ from sklearn.model_selection import GridSearchCV, RepeatedStratifiedKFold, Strat
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
-from cls_analysis.diagnosis.probe import corrected_interval, probe, probe_labels
+from cls_analysis.diagnosis.effects import optimum, steps
+from cls_analysis.diagnosis.effects.probe import corrected_interval, probe, probe_labels
 from cls_analysis.errors import DataError, OptionError
 from cls_analysis.moments import single_threaded_blas
 from cls_analysis.statistics.normalizers import NORMALIZERS
 
-module = importlib.import_module("cls_analysis.diagnosis.probe")
+module = importlib.import_module("cls_analysis.diagnosis.effects.probe")
 QUICK = {"folds": 3, "repeats": 1, "steps": 20}
 
 
@@ -69,7 +70,7 @@ SCIKIT = {"none": FunctionTransformer(), "standardize": StandardScaler(), "l2nor
 
 @pytest.mark.parametrize(("classes", "n", "d"), [(2, 90, 6), (3, 90, 6), (2, 36, 40)])
 def test_optimum_is_that_of_grid_search(classes, n, d, monkeypatch):
-    monkeypatch.setattr(module, "PENALTIES", np.logspace(1, -3, 5))
+    monkeypatch.setattr(optimum, "PENALTIES", np.logspace(1, -3, 5))
     x, y = planted(n, d, classes)
     x = x * np.linspace(0.5, 3, d) + 2
     result = probe(x, y, normalizations=list(SCIKIT), folds=3, repeats=1, steps=1, seed=7)
@@ -80,7 +81,7 @@ def test_optimum_is_that_of_grid_search(classes, n, d, monkeypatch):
             state = int(np.random.default_rng((7, number)).integers(2**31))
             search = GridSearchCV(
                 make_pipeline(normalizer, UnitSize(), Penalized()),
-                {"penalized__penalty_weight": module.PENALTIES},
+                {"penalized__penalty_weight": optimum.PENALTIES},
                 scoring="neg_log_loss",
                 cv=StratifiedKFold(3, shuffle=True, random_state=state),
             )
@@ -103,8 +104,8 @@ def test_training_is_that_of_torch(trainer):
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((2, 70, 5)) * [[[1.0]], [[10.0]]] + 1, rng.integers(0, 3, 70)
     rates = np.array([[1e-3, 1e-2], [1e-4, 1e-3]])
-    batches = module._batches(70, 15, rng)
-    weights = module._train(module._single(x), np.eye(3)[:, y], batches, rates, module.TRAINERS[trainer])
+    batches = steps.draw_batches(70, 15, rng)
+    weights = steps._train(steps._single(x), np.eye(3)[:, y], batches, rates, steps.TRAINERS[trainer])
     for arm in range(2):
         for run in range(2):
             layer = torch.nn.Linear(5, 3)
@@ -122,10 +123,10 @@ def test_training_is_that_of_torch(trainer):
 
 
 def test_batches_show_every_row_before_any_twice():
-    batches = module._batches(40, 10, np.random.default_rng(0))
+    batches = steps.draw_batches(40, 10, np.random.default_rng(0))
     assert batches.shape == (10, 32)
     assert (np.bincount(batches.ravel()) == 8).all()
-    assert module._batches(7, 2, np.random.default_rng(0)).shape == (2, 32)
+    assert steps.draw_batches(7, 2, np.random.default_rng(0)).shape == (2, 32)
 
 
 def test_interval_by_hand():
@@ -246,10 +247,10 @@ def test_rows_stay_as_they_are():
 
 
 def test_unconverged_fits_are_counted(monkeypatch):
-    monkeypatch.setattr(module, "MOST_ITERATIONS", 2)
+    monkeypatch.setattr(optimum, "MOST_ITERATIONS", 2)
     x, y = planted(40, 5)
     result = probe(x, y, normalizations=["none"], **QUICK)
-    assert result.fits == 3 * (3 * len(module.PENALTIES) + 1)
+    assert result.fits == 3 * (3 * len(optimum.PENALTIES) + 1)
     assert 0 < result.unconverged < result.fits
 
 

@@ -238,7 +238,7 @@ def test_codes_and_names_are_unique_and_in_their_family():
     assert rule_codes() == sorted(rule.code for rule in rules)
     for rule in rules:
         assert rule.axis == AXES[int(rule.code[3]) - 1], rule.code
-        assert type(rule).__module__ == f"cls_analysis.diagnosis.{rule.axis}"
+        assert type(rule).__module__ == f"cls_analysis.diagnosis.rules.{rule.axis}"
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)

@@ -378,7 +378,9 @@ def test_how_many_only_if_asked():
 def probed(monkeypatch):
     """What the probe is asked for, which takes seconds itself."""
     calls = []
-    monkeypatch.setattr("cls_analysis.diagnosis.probe.probe", lambda rows, labels: calls.append((rows, labels)) or "it")
+    monkeypatch.setattr(
+        "cls_analysis.diagnosis.effects.probe.probe", lambda rows, labels: calls.append((rows, labels)) or "it"
+    )
     return calls
 
 
@@ -412,7 +414,7 @@ def test_why_there_is_no_probe(monkeypatch):
     def refuse(rows, labels):
         raise DataError("every label is 0")
 
-    monkeypatch.setattr("cls_analysis.diagnosis.probe.probe", refuse)
+    monkeypatch.setattr("cls_analysis.diagnosis.effects.probe.probe", refuse)
     texts = labelled(40)
     diagnosis = diagnose(profile_of(gaussian(40, 4), texts=texts), texts=texts, intervals=False)
     assert (diagnosis.probe, diagnosis.no_probe) == (None, "every label is 0")

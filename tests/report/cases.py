@@ -86,7 +86,7 @@ MAKERS: dict[str, Callable[[], list[Diagnosis]]] = {
     "one collapsed of two": lambda: [collapsed(), vectors(d=8)],
 }
 #: Those whose pages have every picture: drawing takes most of the time.
-DRAWN = ("vectors", "layers, probe, how many", "collapsed", "hostile and long names")
+DRAWN = ("layers, probe, how many", "collapsed", "hostile and long names")
 
 
 @cache

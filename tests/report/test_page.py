@@ -14,7 +14,6 @@ import pytest
 from browser import Browser
 from cases import HOSTILE, LONG, MAKERS, cloud, diagnoses, judged, vectors, with_layers
 
-from cls_analysis import profile_vectors
 from cls_analysis.diagnosis import Limits
 from cls_analysis.diagnosis.thresholds import THRESHOLDS
 from cls_analysis.report import page
@@ -251,7 +250,6 @@ def test_nothing_of_the_template_or_of_python_is_left(name, tree_of):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("vectors", OF_ONE_LAYER),
         ("layers, probe, how many", ALL),
         ("hostile and long names", OF_ONE_LAYER),
         ("collapsed", ["mean", "values"]),
@@ -372,8 +370,8 @@ def test_limits_in_force(monkeypatch):
 
 
 def test_same_diagnosis_same_bytes(page_of):
-    again = judged(profile_vectors(cloud(60, 16, 60), name="vectors"), intervals=True)
-    assert render_page([again], Limits()) == page_of("vectors")
+    name = "layers, probe, how many"
+    assert render_page(MAKERS[name](), Limits()) == page_of(name)
 
 
 @pytest.mark.parametrize("text", ["a `b` c", "<b> `x < y` & \"q\" 'r'", "no code", "one ` only"])
@@ -406,7 +404,8 @@ def test_pictures_are_of_the_judged_layers(depths, layers, drawn, monkeypatch):
 
     kind = page.FIGURES["mean"]
     monkeypatch.setattr(page, "FIGURES", page.FIGURES | {"mean": replace(kind, table=table)})
-    monkeypatch.setattr(page, "CAPTIONS", {name: CAPTIONS[name] for name in ("mean", "layers")})
+    names = ("mean", "layers") if drawn is None else ("mean",)
+    monkeypatch.setattr(page, "CAPTIONS", {name: CAPTIONS[name] for name in names})
     several = [
         judged(
             with_layers(
@@ -418,7 +417,7 @@ def test_pictures_are_of_the_judged_layers(depths, layers, drawn, monkeypatch):
     ]
     tree = parse(render_page(several, Limits()))
     assert seen == ([] if drawn is None else [drawn])
-    assert pictures(tree) == (["layers"] if drawn is None else ["mean", "layers"])
+    assert pictures(tree) == (["layers"] if drawn is None else ["mean"])
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 
 from cls_analysis.diagnosis.evidence import Evidence, ordered
 from cls_analysis.diagnosis.findings import Finding, Judgement, count, listed
-from cls_analysis.diagnosis.rules import Rule
+from cls_analysis.diagnosis.rules.base import Rule
 from cls_analysis.diagnosis.thresholds import Limits
 from cls_analysis.profiles import EPSILON
 from cls_analysis.statistics.outliers import largest_magnitude

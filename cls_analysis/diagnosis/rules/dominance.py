@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from cls_analysis.diagnosis.evidence import Evidence, ordered
 from cls_analysis.diagnosis.findings import Finding, Judgement
-from cls_analysis.diagnosis.rules import Rule
+from cls_analysis.diagnosis.rules.base import Rule
 from cls_analysis.diagnosis.thresholds import Limits
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cls_analysis.diagnosis.dominance import Dominating
 from cls_analysis.diagnosis.evidence import Evidence, ordered
 from cls_analysis.diagnosis.findings import SHAPE_AXES, Finding, Judgement, above_note, count, listed
-from cls_analysis.diagnosis.rules import COMPARE, Rule
+from cls_analysis.diagnosis.rules.base import COMPARE, Rule
+from cls_analysis.diagnosis.rules.dominance import Dominating
 from cls_analysis.diagnosis.thresholds import Limits
 from cls_analysis.statistics import nulls
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cls_analysis.diagnosis.dominance import Dominating
 from cls_analysis.diagnosis.evidence import Evidence, ordered
 from cls_analysis.diagnosis.findings import Finding, Judgement, count, listed
-from cls_analysis.diagnosis.rules import COMPARE, Rule
+from cls_analysis.diagnosis.rules.base import COMPARE, Rule
+from cls_analysis.diagnosis.rules.dominance import Dominating
 from cls_analysis.diagnosis.thresholds import Limits
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cls_analysis.diagnosis.evidence import Evidence
 from cls_analysis.diagnosis.findings import Finding, Judgement
-from cls_analysis.diagnosis.rules import COMPARE, Rule
+from cls_analysis.diagnosis.rules.base import COMPARE, Rule
 from cls_analysis.diagnosis.thresholds import Limits
 from cls_analysis.statistics.spectrum import effective_rank, explained_variance
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cls_analysis.diagnosis.evidence import Evidence
 from cls_analysis.diagnosis.findings import Finding, Judgement, count, listed
-from cls_analysis.diagnosis.rules import Rule
+from cls_analysis.diagnosis.rules.base import Rule
 from cls_analysis.diagnosis.thresholds import Limits
 
 BIASED = "isoscore, participation_ratio, effective_rank and ev1 to ev3"

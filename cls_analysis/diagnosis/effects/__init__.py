@@ -1,0 +1,1 @@
+"""Effect, not only shape: what removing dimensions or normalising changes, for neighbours and for a classifier."""
