@@ -24,7 +24,7 @@ demo: $(VENV)/demo.installed
 	$(BIN)/cls-analysis demo --out demo
 
 test: $(VENV)/dev.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/dev.installed
 	$(BIN)/ruff format --check .

@@ -300,6 +300,8 @@ def diagnose(
     )
     colour = out is None and _colours()
     if weights_only:
+        if data or fail_on or how_many:
+            raise OptionError("--weights-only reads no texts: leave out --data, --how-many and --fail-on")
         norms = work.read_norms(targets, encoder_options)
         _emit(work.render_weights(norms, chosen, colour=colour), out)
         return

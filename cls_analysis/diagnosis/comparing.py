@@ -15,6 +15,9 @@ from cls_analysis.statistics.intervals import BIASED_BY_N
 #: Values that differ by less, of themselves or where they are about 0, differ by rounding.
 ROUNDING, ROUNDING_AT_0 = 1e-6, 1e-9
 
+#: Figures whose isotropic value does not depend on d.
+FREE_OF_DIM = frozenset({"common_mean_share", "average_cosine", "average_cosine_centred", "median_kurtosis_excess"})
+
 
 def names_of(diagnoses: Sequence[Diagnosis]) -> list[str]:
     """What each is called: its encoder and data set as far as they differ, numbered where they do not."""
@@ -28,7 +31,7 @@ def names_of(diagnoses: Sequence[Diagnosis]) -> list[str]:
 def comparison_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
     """One row a figure: columns ``figure``, ``label``, one for each Profile, ``best``, ``worst``, ``comparable``.
 
-    ``comparable`` is false for figures that n biases where the Profiles have different n: read those against their
+    ``comparable`` is false where n or d differs and the figure's isotropic value with it: read those against their
     nulls. ``best`` and ``worst`` are empty there, where no end is better, and where values differ by rounding only.
 
     Raises
@@ -39,13 +42,14 @@ def comparison_table(diagnoses: Sequence[Diagnosis]) -> pd.DataFrame:
     if len(diagnoses) < 2:
         raise OptionError("a comparison needs at least two Profiles")
     names = names_of(diagnoses)
+    same_dim = len({diagnosis.profile.dim for diagnosis in diagnoses}) == 1
     same_n = len({diagnosis.profile.n for diagnosis in diagnoses}) == 1
     records = []
     for kind in FIGURES:
         values = [_value(diagnosis, kind.name) for diagnosis in diagnoses]
         row: dict[str, object] = {"figure": kind.name, "label": kind.label}
         row |= dict(zip(names, values, strict=True))
-        comparable = same_n or kind.name not in BIASED_BY_N
+        comparable = (same_n or kind.name not in BIASED_BY_N) and (same_dim or kind.name in FREE_OF_DIM)
         row |= _ends(dict(zip(names, values, strict=True)), kind.better if comparable else 0)
         row["comparable"] = comparable
         records.append(row)

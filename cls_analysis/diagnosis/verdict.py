@@ -83,7 +83,8 @@ class Diagnosis:
             return _without_shape(Evidence(self.profile, self.layer))
         bad = above_note(self.of_layer(self.layer), SHAPE_AXES)
         if not bad:
-            return "near isotropic: nothing to normalise."
+            few = any(finding.code == "CLS501" and finding.severity != "note" for finding in self.of_layer(self.layer))
+            return f"near isotropic{', as far as so few rows can show' if few else ''}: nothing to normalise."
         parts = [_on_axis(axis, [finding for finding in bad if finding.axis == axis]) for axis in SHAPE_AXES]
         return f"{'; '.join(filter(None, parts))}. Try {self.recommendation.normalization}: {self.recommendation.why}."
 
@@ -191,11 +192,11 @@ def _gravity(finding: Finding) -> tuple[int, int, str]:
 
 def _probe(evidence: Evidence, texts: Texts) -> tuple[ProbeResult | None, str]:
     """The probe on the sampled rows that have a label, or why there is none."""
-    if texts.label is None:
-        return None, "the texts have no labels"
     held = {dataset.hash for dataset in evidence.profile.provenance.datasets}
     if held != {texts.hash}:
         raise OptionError(f"the Profile is of {evidence.profile.dataset}, the texts given are {texts.identity.label}")
+    if texts.label is None:
+        return None, "the texts have no labels"
     label_of = dict(zip(texts.row_id.tolist(), texts.label, strict=True))
     missing = [int(row) for row in evidence.layer.sample_ids if int(row) not in label_of]
     if missing:

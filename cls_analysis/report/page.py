@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jinja2
@@ -162,7 +162,7 @@ COSINE_NOTE = (
 )
 REMOVAL_NOTE = "Neighbours: share of each text's ten nearest by cosine that are others afterwards."
 COMPARISON_NOTE = (
-    "Figures that are not comparable are biased by n, which differs; read them against their isotropic values."
+    "Figures that are not comparable have other isotropic values at another n or d; read them against those."
 )
 PROBE_NOTE = (
     "Cross-validated on {n:,} labelled rows, majority {majority:.1%}. The normalisation is fitted on training rows "
@@ -205,7 +205,9 @@ def _comparison(diagnoses: Sequence[Diagnosis]) -> _Table | None:
     if len(diagnoses) < 2:
         return None
     table = wording.comparison_rows(diagnoses)
-    return _Table.of("Comparison", table, COMPARISON_NOTE if "no" in set(table.iloc[:, -1]) else "")
+    shown = _Table.of("Comparison", table, COMPARISON_NOTE if "no" in set(table.iloc[:, -1]) else "")
+    # "(best)" stands beside some numbers of a column: all are set to the left.
+    return replace(shown, columns=[(name, False) for name, _ in shown.columns])
 
 
 def _pictures(diagnoses: Sequence[Diagnosis]) -> list[_Picture]:

@@ -112,7 +112,7 @@ def _one(diagnosis: Diagnosis, colour: bool) -> str:
 #: What must stand beside the average cosine.
 COSINE_NOTE = "(centring brings the average cosine of any vectors to about 0; the RMS cosine shows what is left)"
 #: What "comparable" means.
-COMPARISON_NOTE = "(not comparable: biased by n, which differs; read those against their isotropic values)"
+COMPARISON_NOTE = "(not comparable: another isotropic value at another n or d; read those against it)"
 
 
 def _finding(finding: Finding, colour: bool) -> str:

@@ -26,6 +26,8 @@ REPEATS = 8
 BIASED_BY_N = frozenset(
     {
         "common_mean_share",
+        "top1_energy_share",
+        "energy_gini",
         "isoscore",
         "participation_ratio",
         "effective_rank",

@@ -13,7 +13,7 @@ from cls_analysis.diagnosis.rules import rule_codes
 from cls_analysis.diagnosis.thresholds import Limits, parse_override, read_limits
 from cls_analysis.diagnosis.verdict import Diagnosis, diagnose
 from cls_analysis.errors import LoadingError, OptionError, unknown_name
-from cls_analysis.matrices import profile_matrix
+from cls_analysis.matrices import READERS, profile_matrix
 from cls_analysis.profiles import Profile
 from cls_analysis.report.markdown import render_markdown
 from cls_analysis.report.text import render_text, render_weights_text
@@ -71,7 +71,7 @@ def diagnose_targets(
         elif _holds_profiles(target):
             cases += [_stored_case(profile, loaded, note) for profile in load_profiles([Path(target)])]
         else:
-            cases += _model_cases(target, loaded, encoder_options, progress, note)
+            cases += _model_cases(target, loaded, options.layer, encoder_options, progress, note)
     return [
         diagnose(
             case.profile,
@@ -102,7 +102,15 @@ def make_limits(thresholds: Sequence[str], file: Path | None, ignore: Sequence[s
 
 
 def resolve_format(form: str | None, out: Path | None) -> str:
-    """The format asked for, or that of ``out``'s ending, or text."""
+    """The format asked for, or that of ``out``'s ending, or text.
+
+    Raises
+    ------
+    OptionError
+        If the format is unknown, or ``out`` is a folder.
+    """
+    if out is not None and out.is_dir():
+        raise OptionError(f"{out}: a folder; --out takes the name of a file")
     if form is None:
         return ENDINGS.get(out.suffix.lower(), "text") if out else "text"
     if form not in FORMATS:
@@ -147,6 +155,8 @@ def render_weights(norms: Mapping[str, Sequence[LayerNorm]], form: str, *, colou
 def _holds_profiles(target: str) -> bool:
     """Whether a target is a Profile or a RUN rather than a model; a folder with a config.json is a model."""
     path = Path(target)
+    if path.is_file() and path.suffix != PROFILE_ENDING and path.suffix in READERS:
+        raise OptionError(f"{target}: not a Profile; a file of vectors is given as {VECTORS}{target}")
     is_run = path.is_dir() and not (path / "config.json").is_file()
     return path.is_file() or is_run or path.suffix == PROFILE_ENDING
 
@@ -163,6 +173,7 @@ def _stored_case(profile: Profile, loaded: Sequence[Texts], note: Callable[[str]
 def _model_cases(
     target: str,
     loaded: Sequence[Texts],
+    layer: int,
     encoder_options: EncoderOptions,
     progress: Progress,
     note: Callable[[str], None],
@@ -176,6 +187,7 @@ def _model_cases(
     from cls_analysis.extraction import compute_profile  # noqa: PLC0415
 
     encoder = Encoder.from_pretrained(target, **asdict(encoder_options))
+    encoder.resolve_layers(layer)  # better refused now than after the extraction
     try:
         norms = layer_norms(find_checkpoint(target, encoder_options.revision, encoder_options.trust_remote_code))
     except LoadingError as error:

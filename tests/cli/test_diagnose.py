@@ -241,9 +241,9 @@ def test_fail_on_looks_at_every_target(vectors):
         (("vectors:run",), "run: a folder"),
         (("vectors:clean.txt",), "clean.txt"),
         (("nowhere.safetensors",), "nowhere.safetensors: no such file"),
-        (("clean.npy",), "clean.npy: not a safetensors file"),
+        (("clean.npy",), "a file of vectors is given as vectors:clean.npy"),
         (("vectors:clean.npy", "--data", "nowhere.csv"), "nowhere.csv: no such file"),
-        (("vectors:clean.npy", "--out", "run"), "run: cannot be written"),
+        (("vectors:clean.npy", "--out", "run"), "run: a folder; --out takes the name of a file"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(vectors, arguments, part):
@@ -413,7 +413,7 @@ def test_layers_first_rows_and_source(model):
     (found,) = [finding for finding in entry["findings"] if finding["code"] == "CLS502"]
     assert (found["value"], found["layer"]) == (0.5, 1)
     assert "20 of 40 rows (50.0%) were cut at 8 tokens" in found["evidence"]
-    assert "layer 9 is not in this Profile" in one_error_line(run("diagnose", *arguments, "--layer", 9, cwd=model))
+    assert "bert has layers 0 to 3 (or -4 to -1), got [9]" in one_error_line(run("diagnose", *arguments, "--layer", 9, cwd=model))
 
 
 def test_several_data_sets(model):

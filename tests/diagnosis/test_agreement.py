@@ -249,6 +249,9 @@ def test_layer_norm_table():
 def test_layer_norm_table_of_low_entries_and_of_none():
     low = LayerNorm(1, "norm", 1.0 - 0.9 * np.eye(1, WIDTH)[0])
     assert layer_norm_table([low])["deviations"].tolist() == pytest.approx([-7.875])
+    both = np.zeros(WIDTH)
+    both[[2, 8]] = [9, -10]
+    assert layer_norm_table([LayerNorm(1, "norm", both)])["dimension"].tolist() == [8, 2]
     assert list(layer_norm_table([norm(1)])) == list(layer_norm_table([low]))
     assert layer_norm_table([norm(1)]).empty
 

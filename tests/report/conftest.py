@@ -31,7 +31,7 @@ def page_of():
 @pytest.fixture(scope="session")
 def embedded_page(embedded):
     """The page of the real thing: six layers of 384 dimensions on a bundled sample."""
-    texts = load_texts("sample:sentiment", limit=60)
+    texts = load_texts("sample:sentiment", limit=24)
     return page.render_page([diagnose(compute_profile(embedded, texts, layers=[0, 3, 6]), intervals=False)], Limits())
 
 

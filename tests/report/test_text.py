@@ -104,7 +104,7 @@ def test_comparison_only_of_several():
     head = text.split("\nComparison\n")[1].splitlines()[0]
     assert re.split("  +", head) == ["figure", "bert-a", "bert-b #2", "bert-b #3", "comparable"]
     assert "not comparable" not in text
-    assert "(not comparable: biased by n" in render_text(diagnoses("hostile and long names"))
+    assert "(not comparable: another isotropic value" in render_text(diagnoses("hostile and long names"))
 
 
 # -- LayerNorm weights -------------------------------------------------------------------------------------------------
