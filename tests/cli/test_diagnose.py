@@ -413,7 +413,9 @@ def test_layers_first_rows_and_source(model):
     (found,) = [finding for finding in entry["findings"] if finding["code"] == "CLS502"]
     assert (found["value"], found["layer"]) == (0.5, 1)
     assert "20 of 40 rows (50.0%) were cut at 8 tokens" in found["evidence"]
-    assert "bert has layers 0 to 3 (or -4 to -1), got [9]" in one_error_line(run("diagnose", *arguments, "--layer", 9, cwd=model))
+    assert "bert has layers 0 to 3 (or -4 to -1), got [9]" in one_error_line(
+        run("diagnose", *arguments, "--layer", 9, cwd=model)
+    )
 
 
 def test_several_data_sets(model):

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 #: What Chromium is called by those who package it.
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 #: Seconds after which an answer is no longer expected.
@@ -152,6 +154,17 @@ class Browser:
             self._buffer += chunk
         message, _, self._buffer = self._buffer.partition(b"\0")
         return json.loads(message)
+
+
+def browser_or_skip() -> str:
+    """Path of a browser; without one the test skips, or fails where CLS_ANALYSIS_REQUIRE_BROWSER is 1."""
+    path = find_browser()
+    if path is None:
+        reason = f"no browser to open the report in: none of {', '.join(NAMES)} is installed"
+        if os.environ.get("CLS_ANALYSIS_REQUIRE_BROWSER") == "1":
+            pytest.fail(f"{reason}, and CLS_ANALYSIS_REQUIRE_BROWSER=1 (Debian: apt-get install chromium)")
+        pytest.skip(f"{reason} (Debian: apt-get install chromium)")
+    return path
 
 
 def _pipe() -> tuple[int, int]:

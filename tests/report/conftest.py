@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from unittest import mock
 
@@ -38,10 +37,4 @@ def embedded_page(embedded):
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Path of a browser; without one the tests skip, or fail where they must not."""
-    path = browser.find_browser()
-    if path is None:
-        reason = f"no browser to open the report in: none of {', '.join(browser.NAMES)} is installed"
-        if os.environ.get("CLS_ANALYSIS_REQUIRE_BROWSER") == "1":
-            pytest.fail(f"{reason}, and CLS_ANALYSIS_REQUIRE_BROWSER=1 (Debian: apt-get install chromium)")
-        pytest.skip(f"{reason} (Debian: apt-get install chromium)")
-    return path
+    return browser.browser_or_skip()

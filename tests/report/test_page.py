@@ -561,10 +561,9 @@ def test_these_checks_see_what_is_wrong(chromium, tmp_path):
 @pytest.mark.parametrize("required", ["", "1"])
 def test_without_a_browser_the_tests_skip_or_fail_where_it_is_required(required, monkeypatch):
     import browser
-    import conftest
 
     monkeypatch.setattr(browser, "find_browser", lambda: None)
     monkeypatch.setenv("CLS_ANALYSIS_REQUIRE_BROWSER", required)
     outcome = pytest.fail.Exception if required else pytest.skip.Exception
     with pytest.raises(outcome, match="no browser to open the report in"):
-        conftest.chromium.__wrapped__()
+        browser.browser_or_skip()
