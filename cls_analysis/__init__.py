@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cls_analysis.extraction import compute_profile, extract_vectors
     from cls_analysis.matrices import profile_matrix, profile_vectors
     from cls_analysis.moments import Moments
+    from cls_analysis.normalization import make_norm
     from cls_analysis.profiles import LayerProfile, Profile
     from cls_analysis.statistics import describe, summarize
     from cls_analysis.texts import Texts, load_texts
@@ -36,6 +37,7 @@ _HOMES = {
     "diagnose": "diagnosis",
     "extract_vectors": "extraction",
     "load_texts": "texts",
+    "make_norm": "normalization",
     "profile_matrix": "matrices",
     "profile_vectors": "matrices",
     "summarize": "statistics",
@@ -56,6 +58,7 @@ __all__ = [
     "diagnose",
     "extract_vectors",
     "load_texts",
+    "make_norm",
     "profile_matrix",
     "profile_vectors",
     "summarize",

@@ -102,7 +102,7 @@ class FixedNorm(Norm):
     def normalize(self, x: Tensor) -> Tensor:
         """Apply it."""
         centred = x - self.shift
-        return centred * self.gain if self.gain.ndim == 1 else centred @ self.gain
+        return centred * self.gain if self.gain.ndim == 1 else centred @ self.gain.to(x.dtype)
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """As it is in training, too."""
