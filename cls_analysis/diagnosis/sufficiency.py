@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cls_analysis.diagnosis.evidence import Evidence
+from cls_analysis.diagnosis.measures import LABELS
 from cls_analysis.statistics import nulls
 from cls_analysis.statistics.intervals import BIASED_BY_N, WIDTH, curve_of_n
 
@@ -47,7 +48,8 @@ class Sufficiency:
             return f"{n:,} rows are enough for every main figure"
         if not settled:
             return f"{n:,} rows are too few for every main figure"
-        return f"{n:,} rows are enough for {', '.join(settled)}; too few for {', '.join(lacking)}"
+        enough, too_few = (", ".join(LABELS[name] for name in names) for names in (settled, lacking))
+        return f"{n:,} rows are enough for {enough}; too few for {too_few}"
 
 
 def judge_sufficiency(evidence: Evidence) -> Sufficiency:

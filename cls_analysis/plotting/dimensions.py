@@ -91,7 +91,7 @@ def draw_std(table: pd.DataFrame, profiles: Sequence[Profile], layer: int) -> Fi
                 ax.annotate(
                     f"dimension {int(widest['dimension'].iloc[0])}",
                     (float(widest["std"].iloc[0]), 0),
-                    xytext=(0.99, 0.6),
+                    xytext=(0.99, 0.92),
                     textcoords="axes fraction",
                     ha="right",
                     fontsize=7,

@@ -47,4 +47,5 @@ def what_is_shown(profiles: Sequence[Profile], layer: int | None) -> str:
         # A negative number is that of vectors which came without an encoder: no layer is known.
         if numbers[-1] >= 0:
             parts.append(f"layer {'/'.join(map(str, numbers))}")
-    return ", ".join(parts)
+    # A number alone on the next line would be read as a title's end.
+    return ", ".join(dict.fromkeys(parts)).replace("layer ", "layer\N{NO-BREAK SPACE}")

@@ -302,10 +302,10 @@ def test_evidence_names_what_it_found(case):
 
 def test_evidence_of_few_rows_says_what_suffers():
     (text,) = [finding.evidence for finding in findings_of(profile_of(gaussian(20, 32))) if finding.code == "CLS501"]
-    assert "condition_number needs more than 32 rows" in text
+    assert "condition number needs more than 32 rows" in text
     assert "rough below 100 rows" in text
     (text,) = [finding.evidence for finding in findings_of(profile_of(gaussian(200, 32))) if finding.code == "CLS501"]
-    assert "condition_number" not in text
+    assert "condition number" not in text
     assert "rough" not in text
 
 

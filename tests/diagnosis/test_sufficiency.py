@@ -9,6 +9,7 @@ from planted import correlated, ev3, gaussian, profile_of
 from cls_analysis import profile_vectors, summarize
 from cls_analysis.diagnosis import sufficiency as module
 from cls_analysis.diagnosis.evidence import Evidence
+from cls_analysis.diagnosis.measures import LABELS
 from cls_analysis.diagnosis.sufficiency import COLUMNS, Sufficiency, judge_sufficiency
 from cls_analysis.statistics.intervals import half_sample_deviations
 
@@ -43,9 +44,9 @@ def test_few_rows():
     sentence = found.sentence()
     assert sentence.startswith("40 rows are enough for ")
     settled, lacking = sentence.removeprefix("40 rows are enough for ").split("; too few for ")
-    assert "rms_cosine" in settled.split(", ")
-    assert {"isoscore", "participation_ratio", "effective_rank", "ev1", "ev3"} <= set(lacking.split(", "))
-    assert sorted([*settled.split(", "), *lacking.split(", ")]) == sorted(FIGURES)
+    assert "RMS cosine" in settled.split(", ")
+    assert {"IsoScore", "participation ratio", "effective rank", "EV1", "EV3"} <= set(lacking.split(", "))
+    assert sorted([*settled.split(", "), *lacking.split(", ")]) == sorted(LABELS[name] for name in FIGURES)
     why = found.answers.set_index("figure").loc["effective_rank", "why"]
     assert why.startswith("biased by n, still moving: ")
     assert why.endswith(" from 20 rows")

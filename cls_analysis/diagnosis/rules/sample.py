@@ -11,7 +11,7 @@ from cls_analysis.diagnosis.findings import Finding, Judgement, count, listed
 from cls_analysis.diagnosis.rules.base import Rule
 from cls_analysis.diagnosis.thresholds import Limits
 
-BIASED = "isoscore, participation_ratio, effective_rank and ev1 to ev3"
+BIASED = "IsoScore, participation ratio, effective rank and EV1 to EV3"
 
 
 class TooFewRows(Rule):
@@ -38,9 +38,9 @@ class TooFewRows(Rule):
             return None
         text = f"{n:,} rows for {d} dimensions: {BIASED} are for this n only, to be read against their nulls"
         if n <= living:
-            text += f"; condition_number needs more than {living} rows and is undefined"
+            text += f"; the condition number needs more than {living} rows and is undefined"
         if n < 100:
-            text += "; common_mean_share and the intervals are rough below 100 rows"
+            text += "; the common mean share and the intervals are rough below 100 rows"
         return Judgement(reached[0], n / d, reached[1], text)
 
 
@@ -117,7 +117,8 @@ class Collapse(Rule):
         spread = (
             float(np.sqrt(layer.moments.variance.sum() / layer.moments.energy.sum())) if layer.n_zero < layer.n else 0.0
         )
-        text = f"{layer.n:,} rows are one vector: they differ by {spread:.1e} of its length, which is rounding"
+        rounding = f": they differ by {spread:.1e} of its length, which is rounding" if spread else ""
+        text = f"{layer.n:,} rows are one vector{rounding}"
         return Judgement("severe", 1.0, limits[f"{self.code}.severe"], text, 0.0)
 
 
