@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from cls_analysis.moments import Array, single_threaded_blas
 from cls_analysis.statistics.concentration import gini, top_share
@@ -119,9 +118,9 @@ def max_kurtosis_null(n: int, d: int) -> float:
     if n < FEW_ROWS:
         rng = np.random.default_rng((SEED, n, d, 4))
         x = rng.standard_normal((16 * DRAWS, n, d))
-        return float(scipy.stats.kurtosis(x, axis=1).max(axis=1).mean())
+        return float(_kurtosis(x, axis=1).max(axis=1).mean())
     points = (np.arange(4_000) + 0.5) / 4_000
-    return float(_kurtosis_quantile(n, scipy.stats.norm.ppf(points ** (1.0 / d))).mean())
+    return float(_kurtosis_quantile(n, scipy.special.ndtri(points ** (1.0 / d))).mean())
 
 
 def mean_absolute_correlation_null(n: int) -> float:
@@ -152,10 +151,16 @@ def kurtosis_band(n: int) -> tuple[float, float]:
         return float("nan"), float("nan")
     if n < FEW_ROWS:
         rng = np.random.default_rng((SEED, n, 5))
-        low, high = np.quantile(scipy.stats.kurtosis(rng.standard_normal((n, 40_000)), axis=0), [0.025, 0.975])
+        low, high = np.quantile(_kurtosis(rng.standard_normal((n, 40_000)), axis=0), [0.025, 0.975])
     else:
-        low, high = _kurtosis_quantile(n, scipy.stats.norm.ppf(np.array([0.025, 0.975])))
+        low, high = _kurtosis_quantile(n, scipy.special.ndtri(np.array([0.025, 0.975])))
     return float(low), float(high)
+
+
+def _kurtosis(x: Array, axis: int) -> Array:
+    """Excess kurtosis g2 along an axis; scipy.stats has it too, but takes a second to import."""
+    squares = (x - x.mean(axis=axis, keepdims=True)) ** 2
+    return np.asarray((squares**2).mean(axis=axis) / squares.mean(axis=axis) ** 2 - 3.0)
 
 
 def _kurtosis_quantile(n: int, z: Array) -> Array:
@@ -211,7 +216,7 @@ def three_sigma_null(n: int, d: int) -> ThreeSigmaNull:
 
 def normal_quantile(d: int) -> float:
     """|z| that the largest of d standard normals exceeds with probability ``ALPHA`` at most (Bonferroni)."""
-    return float(scipy.stats.norm.ppf(1.0 - ALPHA / (2.0 * d)))
+    return float(scipy.special.ndtri(1.0 - ALPHA / (2.0 * d)))
 
 
 def common_mean_quantile(n: int, directions: float) -> float:
@@ -223,12 +228,12 @@ def common_mean_quantile(n: int, directions: float) -> float:
     """
     if not np.isfinite(directions):
         return float("nan")
-    return float(scipy.stats.chi2.ppf(0.999, directions) / (directions * n))
+    return float(scipy.special.chdtri(directions, 0.001) / (directions * n))
 
 
 def largest_variance_ratio(n: int, d: int) -> float:
     """Largest over mean variance of d Gaussian dimensions of equal σ, exceeded with probability ``ALPHA`` at most."""
-    return float(scipy.stats.chi2.ppf(1.0 - ALPHA / d, n - 1) / (n - 1)) if n > 1 else float("inf")
+    return float(scipy.special.chdtri(n - 1, ALPHA / d) / (n - 1)) if n > 1 else float("inf")
 
 
 def largest_kurtosis(n: int, d: int) -> float:

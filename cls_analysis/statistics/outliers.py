@@ -7,7 +7,7 @@ diagnosis lists them with the number expected there and rests on none of them.
 from __future__ import annotations
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import NDArray
 
 from cls_analysis.moments import Array
@@ -35,7 +35,7 @@ def mean_dominant(layer: LayerProfile) -> NDArray[np.bool_]:
     if layer.collapsed:
         return np.zeros(layer.dim, dtype=bool)
     large = moments.mean**2 >= FACTOR * moments.energy.sum() / layer.dim
-    quantile = scipy.stats.norm.ppf(1.0 - ALPHA / (2.0 * layer.dim))
+    quantile = scipy.special.ndtri(1.0 - ALPHA / (2.0 * layer.dim))
     certain = np.abs(moments.mean) * np.sqrt(layer.n) > quantile * moments.std
     return np.asarray(large & certain)
 
