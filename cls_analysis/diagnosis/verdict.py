@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cls_analysis.diagnosis.effects.probe import ProbeResult
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """What is wrong with the vectors of one Profile, how sure that is, and what to do.
 
@@ -62,6 +62,10 @@ class Diagnosis:
     probe: ProbeResult | None = None
     no_probe: str = ""
     sufficiency: Sufficiency | None = None
+
+    def __repr__(self) -> str:
+        profile = self.profile
+        return f"Diagnosis({profile.encoder!r} on {profile.dataset!r}, layer {self.layer}: {self.verdict()!r})"
 
     @property
     def worst_severity(self) -> str | None:

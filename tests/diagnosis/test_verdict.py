@@ -101,6 +101,7 @@ def test_nothing_planted(isotropic):
     (finding,) = isotropic.findings
     assert (finding.code, finding.severity) == ("CLS501", "note")
     assert isotropic.verdict() == "near isotropic: nothing to normalise."
+    assert repr(isotropic).endswith(", layer -1: 'near isotropic: nothing to normalise.')")
 
 
 @pytest.mark.parametrize("name", ["by_mean", "by_variance", "by_spectrum", "isotropic"])
