@@ -255,7 +255,7 @@ def diagnose(
         str | None, typer.Option(help="Exit with 1 at a finding of this severity: warning or severe.")
     ] = None,
     threshold: Annotated[
-        list[str] | None, typer.Option(metavar="CODE.SEVERITY=X", help="Another limit, as in CLS101.warning=0.2.")
+        list[str] | None, typer.Option(metavar="CODE.SEVERITY=X,...", help="Another limit, as in CLS101.warning=0.2.")
     ] = None,
     thresholds: Annotated[Path | None, typer.Option(metavar="FILE", help="Limits from a TOML file.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(metavar="CODE,...", help="Rules to leave out.")] = None,
@@ -288,7 +288,7 @@ def diagnose(
 
     work.check_fail_on(fail_on)
     chosen = work.resolve_format(form, out)
-    limits = work.make_limits(threshold or [], thresholds, _names(ignore))
+    limits = work.make_limits(_names(threshold), thresholds, _names(ignore))
     encoder_options = EncoderOptions(
         source=source,
         dtype=dtype,

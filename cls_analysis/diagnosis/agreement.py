@@ -51,7 +51,7 @@ def definitions(evidence: Evidence, norms: Sequence[LayerNorm] = ()) -> list[Def
     ranked = tuple(int(i) for i in np.argsort(-contribution, kind="stable")[:RANKED])
     square, variance = moments.mean**2, moments.variance
     return [
-        _of("mean-dominant", "moments", "design: μ² ≥ 5 even shares, Bonferroni", evidence.mean_dominant, square, 0.0),
+        _of("mean-dominant", "moments", "ours: μ² ≥ 5 even shares, Bonferroni", evidence.mean_dominant, square, 0.0),
         _of("variance-dominant", "moments", "Rudman et al. 2023", evidence.variance_dominant, variance, 0.0),
         _of("mean beyond 3σ", "moments", "after Kovaleva et al. 2021", three_sigma(moments.mean), square, sigma.mean),
         _of("std beyond 3σ", "moments", "after Kovaleva et al. 2021", three_sigma(moments.std), variance, sigma.std),

@@ -39,7 +39,7 @@ THRESHOLDS: dict[str, Threshold] = {
     "CLS202.warning": Threshold(0.05, "energy share of one dimension", f"{OURS}: as CLS102"),
     "CLS202.severe": Threshold(0.25, "energy share of one dimension", f"{OURS}: as CLS102"),
     "CLS203.warning": Threshold(FACTOR, "Var_i over the mean variance", "Rudman et al. 2023"),
-    "CLS301.warning": Threshold(0.1, "mean |r| minus its null", f"{OURS}: about BERT's in IsoBN's Figure"),
+    "CLS301.warning": Threshold(0.1, "mean |r| minus its null", OURS),
     "CLS301.severe": Threshold(0.3, "mean |r| minus its null", OURS),
     "CLS302.warning": Threshold(0.5, "effective rank over its null", f"{OURS}: half", higher_is_worse=False),
     "CLS302.severe": Threshold(0.1, "effective rank over its null", f"{OURS}: a tenth", higher_is_worse=False),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -95,46 +93,3 @@ def _check_options(name: str, options: dict[str, Any], known: list[str] | tuple[
                 if known
                 else f"{name} takes no options, got {option!r}"
             )
-
-
-# -- as they are written on the command line -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class NormSpec:
-    """``[label=]name[(option=value,…)]``; the label, by default the whole text, is what tables call it."""
-
-    label: str
-    name: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-def parse_norm(text: str) -> NormSpec:
-    """Read a normalisation as it is written on the command line.
-
-    Raises
-    ------
-    OptionError
-        If the form or the name is wrong.
-    """
-    match = re.fullmatch(r"(?:(?P<label>[^=()]+)=)?(?P<name>[a-z0-9-]+)(?:\((?P<options>.*)\))?", text.strip())
-    if match is None:
-        raise OptionError(f"a normalisation is written [label=]name[(option=value,…)], got {text!r}")
-    name = match["name"]
-    if name not in NAMES:
-        raise OptionError(unknown_name("normalization", name, NAMES))
-    options = dict(_option(part, text) for part in (match["options"] or "").split(",") if part.strip())
-    label = match["label"] or (f"{name}({match['options']})" if options else name)
-    return NormSpec(label.strip(), name, options)
-
-
-def _option(text: str, whole: str) -> tuple[str, Any]:
-    key, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not key or not value:
-        raise OptionError(f"{whole!r}: an option is written name=value, got {text!r}")
-    if value.lower() in ("true", "false"):
-        return key, value.lower() == "true"
-    try:
-        return key, float(value)
-    except ValueError:
-        raise OptionError(f"{whole!r}: option {key} must be a number, true or false, got {value!r}") from None

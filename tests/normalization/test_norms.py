@@ -12,7 +12,7 @@ from torch import nn
 
 from cls_analysis import make_norm, profile_vectors
 from cls_analysis.errors import DataError, OptionError
-from cls_analysis.normalization.making import NAMES, OF_PROFILE, parse_norm
+from cls_analysis.normalization.making import NAMES, OF_PROFILE
 
 DIM = 6
 
@@ -256,24 +256,3 @@ def test_other_shapes_are_refused(profile):
         make_norm("standardize", dim=5, profile=profile)
     with pytest.raises(DataError, match=r"takes \(batch, 6\), got \(2, 5\)"):
         make("standardize", profile)(torch.zeros(2, 5))
-
-
-@pytest.mark.parametrize(
-    ("text", "label", "name", "options"),
-    [
-        ("none", "none", "none", {}),
-        ("plain=none", "plain", "none", {}),
-        ("isobn(bias_correction=true)", "isobn(bias_correction=true)", "isobn", {"bias_correction": True}),
-        ("b=batchnorm(momentum=0.05,affine=false)", "b", "batchnorm", {"momentum": 0.05, "affine": False}),
-        ("all-but-the-top", "all-but-the-top", "all-but-the-top", {}),
-    ],
-)
-def test_as_written_on_the_command_line(text, label, name, options):
-    spec = parse_norm(text)
-    assert (spec.label, spec.name, spec.options) == (label, name, options)
-
-
-@pytest.mark.parametrize("text", ["", "b=", "isobn(bias_correction", "isobn(beta)", "isobn(beta=high)", "nothing"])
-def test_written_wrongly(text):
-    with pytest.raises(OptionError):
-        parse_norm(text)

@@ -76,7 +76,7 @@ class MeanOutliers(Rule):
         "These dimensions are far from zero for every text. Layers that follow and weight decay treat them like any "
         "other."
     )
-    remedy = "`center` or `standardize`; leaving them out changes little else (see the effect of removing them)."
+    remedy = "`center` or `standardize`; the table of removals shows what leaving them out would change."
     verify = f"The column `outlier` of `stats --by dimension` is empty after the normalisation; {COMPARE}."
 
     def judge(self, evidence: Evidence, limits: Limits, found: Sequence[Finding]) -> Judgement | None:
