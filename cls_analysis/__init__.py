@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from cls_analysis.extraction import compute_profile, extract_vectors
     from cls_analysis.matrices import profile_matrix, profile_vectors
     from cls_analysis.moments import Moments
-    from cls_analysis.normalization import make_norm
+    from cls_analysis.normalization import (
+        attach_norm,
+        detach_norm,
+        fold_norm,
+        load_classifier,
+        make_norm,
+        save_classifier,
+    )
     from cls_analysis.profiles import LayerProfile, Profile
     from cls_analysis.statistics import describe, summarize
     from cls_analysis.texts import Texts, load_texts
@@ -32,14 +39,19 @@ _HOMES = {
     "Moments": "moments",
     "Profile": "profiles",
     "Texts": "texts",
+    "attach_norm": "normalization",
     "compute_profile": "extraction",
     "describe": "statistics",
+    "detach_norm": "normalization",
     "diagnose": "diagnosis",
     "extract_vectors": "extraction",
+    "fold_norm": "normalization",
+    "load_classifier": "normalization",
     "load_texts": "texts",
     "make_norm": "normalization",
     "profile_matrix": "matrices",
     "profile_vectors": "matrices",
+    "save_classifier": "normalization",
     "summarize": "statistics",
 }
 
@@ -53,14 +65,19 @@ __all__ = [
     "Moments",
     "Profile",
     "Texts",
+    "attach_norm",
     "compute_profile",
     "describe",
+    "detach_norm",
     "diagnose",
     "extract_vectors",
+    "fold_norm",
+    "load_classifier",
     "load_texts",
     "make_norm",
     "profile_matrix",
     "profile_vectors",
+    "save_classifier",
     "summarize",
 ]
 

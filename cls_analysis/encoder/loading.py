@@ -64,7 +64,7 @@ def load_model(checkpoint: Checkpoint, config: Any, *, pooler: bool, dtype: torc
         If the weights are pickled, missing or of other shapes, or a pooler is asked for and the checkpoint has none.
     """
     options: dict[str, Any] = {"config": config, "dtype": dtype, "use_safetensors": True, "output_loading_info": True}
-    if _takes_pooling_layer(config):
+    if takes_pooling_layer(bare_class(config)):
         options["add_pooling_layer"] = pooler
     model, info = _load(checkpoint, transformers.AutoModel.from_pretrained, **options)
     missing = sorted(info.get("missing_keys", ()))
@@ -84,15 +84,18 @@ def load_model(checkpoint: Checkpoint, config: Any, *, pooler: bool, dtype: torc
     return model
 
 
-def _takes_pooling_layer(config: Any) -> bool:
-    """Whether the architecture can be built without a pooler."""
+def bare_class(config: Any) -> Any:
+    """The class of the bare model, as ``AutoModel`` chooses it; None for code from a model's repository."""
     try:
         architecture: Any = transformers.MODEL_MAPPING[type(config)]
-    except KeyError:  # remote code
-        return False
-    if isinstance(architecture, (list, tuple)):
-        architecture = architecture[0]
-    return "add_pooling_layer" in inspect.signature(architecture).parameters
+    except KeyError:
+        return None
+    return architecture[0] if isinstance(architecture, (list, tuple)) else architecture
+
+
+def takes_pooling_layer(architecture: Any) -> bool:
+    """Whether the class can be built without a pooler."""
+    return architecture is not None and "add_pooling_layer" in inspect.signature(architecture).parameters
 
 
 def _load(checkpoint: Checkpoint, load: Any, **options: Any) -> Any:

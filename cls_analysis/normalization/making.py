@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from cls_analysis.errors import OptionError, unknown_name
+from cls_analysis.errors import LoadingError, OptionError, one_line, unknown_name
 from cls_analysis.normalization.norms import BatchNorm, Center, FixedNorm, IsoBN, L2Norm, LayerNorm, NoNorm, Norm
 from cls_analysis.profiles import Profile
+from cls_analysis.provenance import hash_text
 from cls_analysis.statistics.normalizers import NORMALIZERS, Affine
 
+#: Names of buffers and parameters, and their values.
+State = Mapping[str, torch.Tensor]
 #: Made of a number of dimensions: they need no statistics, or follow those of the batches.
 OF_DIMENSION: dict[str, Callable[..., Norm]] = {
     "none": NoNorm,
@@ -75,7 +78,41 @@ def _fixed(name: str, profile: Profile, layer: int) -> FixedNorm:
     made = NORMALIZERS[name](held)
     assert isinstance(made, Affine)
     shift, gain = (torch.from_numpy(array.astype("float32")) for array in (made.shift, made.gain))
-    return FixedNorm(name, shift, gain)
+    return FixedNorm(name, shift, gain, _origin(profile, layer))
+
+
+def _origin(profile: Profile, layer: int) -> dict[str, Any]:
+    """Which vectors the statistics are of; the encoder is None where it is not known."""
+    provenance = profile.provenance
+    encoder = provenance.encoder
+    return {
+        "encoder": encoder.name if encoder else None,
+        "weights_hash": encoder.weights_hash if encoder else None,
+        "source": provenance.source,
+        "layer": profile.resolve_layer(layer),
+        "n_layers": encoder.n_layers if encoder else None,
+        "n": profile.n,
+        "profile": hash_text(provenance.to_json()),
+    }
+
+
+def restore_norm(name: str, dim: int, options: dict[str, Any], origin: dict[str, Any] | None, state: State) -> Norm:
+    """A norm as it was saved.
+
+    Raises
+    ------
+    LoadingError
+        If the state is not that of such a norm.
+    """
+    try:
+        if name in OF_PROFILE:
+            norm: Norm = FixedNorm(name, torch.zeros_like(state["shift"]), torch.zeros_like(state["gain"]), origin)
+        else:
+            norm = make_norm(name, dim=dim, **options)
+        norm.load_state_dict(state)
+    except (KeyError, RuntimeError) as error:
+        raise LoadingError(f"the saved state is not that of the norm {name!r} ({one_line(error, 160)})") from None
+    return norm
 
 
 def _check_dim(name: str, dim: int | None, profile: Profile | None) -> None:

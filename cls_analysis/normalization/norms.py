@@ -60,9 +60,13 @@ class Norm(nn.Module, ABC):
         """Shift (d,) and gain (d,) or (d, d) of y = (x − shift)·gain in evaluation; None where it is not affine."""
         return None
 
+    def options(self) -> dict[str, Any]:
+        """What ``make_norm`` takes beside name, dimension and Profile to make it again."""
+        return {}
+
     def extra_repr(self) -> str:
         """What ``print(model)`` shows."""
-        return f"dim={self.dim}"
+        return ", ".join(f"{key}={value}" for key, value in {"dim": self.dim, **self.options()}.items())
 
 
 class NoNorm(Norm):
@@ -87,15 +91,16 @@ class FixedNorm(Norm):
     """``scale``, ``standardize``, ``whiten`` or ``all-but-the-top``: y = (x − shift)·gain, from a Profile.
 
     The formulas stand in ``statistics.normalizers``. Dead dimensions give 0, with gain 0, except in ``scale``:
-    fine-tuning could have revived them.
+    fine-tuning could have revived them. ``origin`` says which vectors the statistics are of.
     """
 
     shift: Tensor
     gain: Tensor
 
-    def __init__(self, name: str, shift: Tensor, gain: Tensor) -> None:
+    def __init__(self, name: str, shift: Tensor, gain: Tensor, origin: dict[str, Any] | None = None) -> None:
         super().__init__(len(shift))
         self.name = name
+        self.origin = origin
         self.register_buffer("shift", shift)
         self.register_buffer("gain", gain)
 
@@ -119,6 +124,10 @@ class LayerNorm(Norm):
         self.eps = check_positive("eps", eps)
         self.weight = nn.Parameter(torch.ones(dim)) if affine else None
         self.bias = nn.Parameter(torch.zeros(dim)) if affine else None
+
+    def options(self) -> dict[str, Any]:
+        """``eps`` and ``affine``."""
+        return {"eps": self.eps, "affine": self.weight is not None}
 
     def normalize(self, x: Tensor) -> Tensor:
         """The same in training and evaluation."""
@@ -152,6 +161,10 @@ class TrackedNorm(Norm):
         self.momentum = momentum
         self.register_buffer("n_updates", torch.zeros((), dtype=torch.long))
         self.register_buffer("n_skipped", torch.zeros((), dtype=torch.long))
+
+    def options(self) -> dict[str, Any]:
+        """``momentum``."""
+        return {"momentum": self.momentum}
 
     def normalize(self, x: Tensor) -> Tensor:
         """With the batch's statistics in training, with the running ones in evaluation."""
@@ -228,6 +241,10 @@ class BatchNorm(TrackedNorm):
         self.weight = nn.Parameter(torch.ones(dim)) if affine else None
         self.bias = nn.Parameter(torch.zeros(dim)) if affine else None
 
+    def options(self) -> dict[str, Any]:
+        """``momentum``, ``eps`` and ``affine``."""
+        return {"momentum": self.momentum, "eps": self.eps, "affine": self.weight is not None}
+
     def update(self, x: Tensor, finite: Tensor) -> None:
         """Follow mean and variance."""
         variance, mean = torch.var_mean(x, dim=0, correction=1)
@@ -283,6 +300,15 @@ class IsoBN(TrackedNorm):
         self.bias_correction = bias_correction
         self.register_buffer("covariance", torch.zeros(dim, dim))
         self.register_buffer("std", torch.zeros(dim))
+
+    def options(self) -> dict[str, Any]:
+        """``momentum``, ``beta``, ``eps`` and ``bias_correction``."""
+        return {
+            "momentum": self.momentum,
+            "beta": self.beta,
+            "eps": self.eps,
+            "bias_correction": self.bias_correction,
+        }
 
     def update(self, x: Tensor, finite: Tensor) -> None:
         """Follow covariance and standard deviation, both over n."""
