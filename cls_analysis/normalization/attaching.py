@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cls_analysis import __version__
 from cls_analysis.encoder.encoder import hash_weights
 from cls_analysis.errors import OptionError, unknown_name
 from cls_analysis.normalization.norms import FixedNorm, NoNorm, Norm
 from cls_analysis.normalization.sites import POSITIONS, Site, find_sites
+from cls_analysis.provenance import versions
 
 #: Name of the norm in its linear layer, of the settings in the model's configuration, and part of the keys in a
 #: checkpoint.
@@ -87,7 +87,7 @@ def attach_norm(model: Any, norm: Norm, position: str = "cls", *, label: str | N
         "dim": norm.dim,
         "options": norm.options(),
         "origin": norm.origin if isinstance(norm, FixedNorm) else None,
-        "version": __version__,
+        "version": versions()["cls-analysis"][0],
     }
     setattr(model.config, KEY, settings)
     return model

@@ -58,9 +58,7 @@ class LinearHeadClassifier(nn.Module):
         self.cls_token_id = cls_token_id
         p = classifier_dropout(encoder.config) if dropout is None else dropout
         self.dropout = nn.Dropout(p)
-        self.cls_head = nn.Linear(encoder.config.hidden_size, num_labels)
-        nn.init.normal_(self.cls_head.weight, std=getattr(encoder.config, "initializer_range", 0.02))
-        nn.init.zeros_(self.cls_head.bias)
+        self.cls_head = new_linear(encoder.config.hidden_size, num_labels, initial_std(encoder.config))
         self.config.num_labels = num_labels
         setattr(self.config, HEAD_KEY, {"num_labels": num_labels, "cls_token_id": cls_token_id, "dropout": p})
         self._global_attention = takes_global_attention(encoder)
@@ -129,6 +127,19 @@ class LinearHeadClassifier(nn.Module):
         head = {key: tensor for key, tensor in tensors.items() if key.startswith(f"{HEAD_KEY}.")}
         encoder = {f"encoder.{key}": tensor for key, tensor in tensors.items() if key not in head}
         self.load_state_dict(encoder | head)
+
+
+def new_linear(dim: int, num_labels: int, std: float) -> nn.Linear:
+    """A fresh head: weights from N(0, std²), biases 0, as Hugging Face makes its classifiers."""
+    linear = nn.Linear(dim, num_labels)
+    nn.init.normal_(linear.weight, std=std)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def initial_std(config: Any) -> float:
+    """Standard deviation of an architecture's first weights."""
+    return float(getattr(config, "initializer_range", 0.02))
 
 
 def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:

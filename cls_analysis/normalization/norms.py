@@ -172,7 +172,8 @@ class TrackedNorm(Norm):
             return self.by_running(x)
         with torch.no_grad():
             # Chosen by torch.where, so that no device has to wait for the answer.
-            finite = torch.isfinite(x).all()
+            # One value that is not finite makes the sum so, too.
+            finite = torch.isfinite(x.sum())
             self.update(x, finite)
             self.n_updates += finite
             self.n_skipped += ~finite
@@ -247,7 +248,9 @@ class BatchNorm(TrackedNorm):
 
     def update(self, x: Tensor, finite: Tensor) -> None:
         """Follow mean and variance."""
-        variance, mean = torch.var_mean(x, dim=0, correction=1)
+        # In two passes: torch.var_mean is several times slower over rows.
+        mean = x.mean(dim=0)
+        variance = (x - mean).square_().sum(dim=0) / (len(x) - 1)
         self.follow(self.running_mean, mean, finite)
         self.follow(self.running_var, variance, finite)
 

@@ -1,0 +1,1 @@
+"""Fine-tuning with and without normalisation: one run, a grid of runs, the outcomes."""
