@@ -35,7 +35,7 @@ from cls_analysis.cli.options import (
     TextColumn,
     TrustRemoteCode,
 )
-from cls_analysis.cli.progress import progress_bar
+from cls_analysis.cli.progress import progress_bar, run_bar
 from cls_analysis.errors import OptionError
 from cls_analysis.files import write_text
 
@@ -328,6 +328,126 @@ def diagnose(
         raise typer.Exit(1)
 
 
+@app.command()
+@guarded
+def finetune(
+    model: Annotated[str | None, typer.Argument(help="Hub name, folder, or 'embedded'.")] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TASK...", help="glue/NAME, sample:NAME, trec:DIR, or TRAIN.csv[,DEV.csv] with --metric."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the study; resumes what is there.")] = ...,  # type: ignore[assignment]
+    grid: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with these options; flags win.")] = None,
+    norms: Annotated[
+        list[str] | None, typer.Option(metavar="[LABEL=]NAME[(OPTION=X)],...", help="Arms, as in none,batchnorm.")
+    ] = None,
+    positions: Annotated[list[str] | None, typer.Option(help="cls, pooled.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each arm and rate.")] = None,
+    first_seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="stock: the architecture's own; linear: one layer on the raw vector.")
+    ] = None,
+    train: Annotated[str | None, typer.Option(help="all, head, or top-K: the last K blocks and the head.")] = None,
+    learning_rates: Annotated[list[str] | None, typer.Option(metavar="X,...", help="Tried for every arm.")] = None,
+    optimizer: Annotated[list[str] | None, typer.Option(help="adamw, sgd.")] = None,
+    clip: Annotated[list[str] | None, typer.Option(help="Largest gradient norm, or off.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training rows.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a step.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Of weights, not of biases.")] = None,
+    warmup: Annotated[float | None, typer.Option(help="Share of the steps over which the rate rises.")] = None,
+    early_stopping: Annotated[
+        int | None, typer.Option(metavar="EPOCHS", help="Stop after so many without a better selecting half.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="Instead of the task's own.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Train on a seeded, stratified sample of so many rows.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Statistics at cls from this Profile of the training rows.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes.")] = None,
+    save_models: Annotated[bool, typer.Option("--save-models", help="Keep each run's classifier.")] = False,
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    max_length: MaxLength = None,
+    data_dir: DataDir = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    encoding: Encoding = "utf-8",
+    on_missing: OnMissing = "error",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Fine-tune with and without normalisation, over seeds and learning rates, and compare: runs.csv, outcomes, figures.
+
+    Example: cls-analysis finetune bert-base-uncased glue/rte --norms none,batchnorm,standardize --seeds 10 --out study
+    """
+    from cls_analysis.workflows import finetuning as work
+    from cls_analysis.workflows.options import EncoderOptions, TextOptions
+
+    given = work.read_grid_file(grid) if grid else {}
+    flags = {
+        "norms": tuple(norms or ()),
+        "positions": tuple(_names(positions)),
+        "learning_rates": _numbers("--learning-rates", learning_rates),
+        "optimizer": tuple(_names(optimizer)),
+        "clip": tuple(_names(clip)),
+        "seeds": seeds,
+        "first_seed": first_seed,
+        "head": head,
+        "train": train,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "weight_decay": weight_decay,
+        "warmup": warmup,
+        "early_stopping": early_stopping,
+        "metric": metric,
+    }
+    study = work.plan_study(
+        *work.model_and_tasks(model, tasks, given),
+        out,
+        options=work.merge_options(flags, given),
+        text_options=TextOptions(
+            data_dir=data_dir,
+            text_column=text_column,
+            pair_column=pair_column,
+            label_column=label_column,
+            encoding=encoding,
+            on_missing=on_missing,
+            limit=limit or given.get("limit"),
+        ),
+        encoder_options=EncoderOptions(
+            dtype=dtype,
+            device=device,
+            max_length=max_length,
+            revision=revision,
+            trust_remote_code=trust_remote_code,
+        ),
+        profile=profile,
+        save_models=save_models,
+    )
+    for line in work.remarks(study):
+        _note(line)
+    work.run_study(study, jobs=jobs, progress=run_bar, note=_note)
+    outcome = work.write_outcomes(study)
+    typer.echo(outcome.text, nl=False)
+    for path in outcome.files:
+        _note(f"wrote {path}")
+
+
+@app.command()
+@guarded
+def fold(
+    checkpoint: Annotated[Path, typer.Argument(help="Folder of a classifier with an attached norm.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the stock checkpoint.")],
+) -> None:
+    """Merge a norm into the layer behind it: a stock checkpoint with the same logits, at no cost at inference."""
+    from cls_analysis.workflows.folding import fold_checkpoint
+
+    _note(f"wrote {fold_checkpoint(checkpoint, out)}")
+
+
 def _layers(text: str) -> str | list[int]:
     if text == "all":
         return text
@@ -347,6 +467,14 @@ def _shard(text: str) -> tuple[int, int]:
 def _names(values: list[str] | None) -> list[str]:
     """Values of an option that is repeated or separated by commas."""
     return [name.strip() for value in values or () for name in value.split(",") if name.strip()]
+
+
+def _numbers(option: str, values: list[str] | None) -> tuple[float, ...]:
+    """Numbers of an option that is repeated or separated by commas."""
+    try:
+        return tuple(float(value) for value in _names(values))
+    except ValueError:
+        raise OptionError(f"{option} takes numbers separated by commas, got {','.join(values or ())!r}") from None
 
 
 def _emit(text: str, out: Path | None) -> None:

@@ -26,3 +26,15 @@ def progress_bar(total: int, title: str) -> Iterator[Callable[[int, int], None] 
             bar.set_postfix_str(f"{tokens / elapsed:,.0f} tokens/s", refresh=False)
 
         yield advance
+
+
+@contextmanager
+def run_bar(total: int, title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar over runs with an estimate; nothing where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm  # noqa: PLC0415 (only where a bar is shown)
+
+    with tqdm(total=total, desc=title, unit=" runs", dynamic_ncols=True, leave=False, smoothing=0.05) as bar:
+        yield lambda runs, _: bar.update(runs) and None

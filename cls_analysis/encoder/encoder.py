@@ -86,7 +86,7 @@ class Encoder:
         self.name = name or model.config.model_type
         self.revision = revision
         self.max_length = limits.usable_length(model, tokenizer, max_length)
-        self._use_whole_attention()
+        limits.use_whole_attention(model)
         self._segments = limits.takes_segments(model)
         self._vocabulary = int(model.get_input_embeddings().num_embeddings)
         self._global_attention = limits.takes_global_attention(model)
@@ -368,12 +368,6 @@ class Encoder:
             final_norm=norm,
             revision=self.revision,
         )
-
-    def _use_whole_attention(self) -> None:
-        # BigBird switches to full attention for short batches and never back: fixed, so that no row depends on which
-        # rows came before it.
-        if getattr(self.model.config, "attention_type", None) == "block_sparse":
-            self.model.set_attention_type("original_full")
 
     def _measure(self) -> tuple[int, int]:
         """Number of blocks and width, from one short pass: configurations name them in too many ways."""

@@ -66,6 +66,15 @@ def takes_global_attention(model: Any) -> bool:
     return "global_attention_mask" in inspect.signature(model.forward).parameters
 
 
+def use_whole_attention(model: Any) -> None:
+    """Let BigBird attend to everything: it does so for short batches and never switches back.
+
+    Fixed, no row depends on which rows came before it.
+    """
+    if getattr(model.config, "attention_type", None) == "block_sparse":
+        model.set_attention_type("original_full")
+
+
 def final_norm(model: Any) -> Any | None:
     """The norm that only the last layer's output passes, in pre-norm models (ModernBERT, GPT-2); else None."""
     for name in FINAL_NORMS:

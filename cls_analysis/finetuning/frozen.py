@@ -1,8 +1,8 @@
 """A linear layer on frozen vectors, trained for all seeds, arms and learning rates of a grid together.
 
 The encoder's vectors are computed once. What the runs of a seed share is then shared: the rows of a batch and the
-dropout mask by all arms, the normalised rows by all learning rates of an arm. Each run is the one that a loop of its own
-over ``torch.optim`` would give, with the same first weights, rows and masks.
+dropout mask by all arms, the normalised rows by all learning rates of an arm. Each run is the one that a loop of its
+own over ``torch.optim`` would give, with the same first weights, rows and masks.
 """
 
 from __future__ import annotations
@@ -141,13 +141,13 @@ class _SeededNorm:
     def __call__(self, h: Tensor) -> Tensor:
         """Normalise (seeds, rows, d)."""
         if self.one_by_one:
-            return torch.stack([norm(rows) for norm, rows in zip(itertools.cycle(self.norms), h, strict=False)])
-        return self.norms[0](h.reshape(-1, h.shape[2])).reshape(h.shape)
+            return torch.stack([norm.forward(rows) for norm, rows in zip(itertools.cycle(self.norms), h, strict=False)])
+        return self.norms[0].forward(h.reshape(-1, h.shape[2])).reshape(h.shape)
 
     @torch.no_grad()
     def on_dev(self, x: Tensor) -> list[Tensor]:
         """Development rows as each seed's norm has them in evaluation."""
-        return [norm.eval()(x) for norm in self.norms]
+        return [norm.eval().forward(x) for norm in self.norms]
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,11 @@ class _Bank:
         self.norms[step] = norms
         factor = rate_factor(step, self.shared.n_steps, self.shared.warmup)
         measured = None if graph is None else self._measure(step, factor, graph, residual, norms)
-        before = self.weight.clone() if measured else self.weight
+        before = (self.weight.clone(), self.bias.clone()) if measured else (self.weight, self.bias)
         self._update(gradients, norms, factor)
         if measured is not None:
-            size = self._norms(before, None)
-            measured["update_ratio_head"] = self._norms(self.weight - before, None) / size
+            size = self._norms(*before)
+            measured["update_ratio_head"] = self._norms(self.weight - before[0], self.bias - before[1]) / size
             measured["gradient_ratio_head"] = norms / size
             self.logged.append(measured)
 
@@ -299,14 +299,12 @@ class _Bank:
         return arrays
 
     def _by_variant(self, logits: Tensor) -> Tensor:
-        return logits.unflatten(2, (len(self.variants), self.classes))
+        return logits.reshape(*logits.shape[:2], len(self.variants), self.classes)
 
-    def _norms(self, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Norm over the weights of each run, shape (seeds, variants)."""
-        squares = self._by_variant(weight.square().sum(dim=1, keepdim=True)).sum(dim=(1, 3))
-        if bias is not None:
-            squares += self._by_variant(bias.square()).sum(dim=(1, 3))
-        return squares.sqrt()
+    def _norms(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """Norm over the weights and biases of each run, shape (seeds, variants)."""
+        squares = weight.square().sum(dim=1, keepdim=True) + bias.square()
+        return self._by_variant(squares).sum(dim=(1, 3)).sqrt()
 
 
 def top_share(gradient: Tensor, std: Tensor) -> Tensor:

@@ -77,20 +77,28 @@ def dummy_logits(model: Any) -> Tensor:
 def _watching(model: Any) -> Iterator[Callable[[], Any]]:
     """Gives a function that passes the dummy batch; modes, random state and attention are put back afterwards."""
     device = next(model.parameters()).device
-    modes = {name: module.training for name, module in model.named_modules()}
     attention = getattr(model.base_model, "attention_type", None)
     ids = _dummy_ids(model).to(device)
     devices = [device] if device.type == "cuda" else []
-    model.eval()
-    with torch.no_grad(), quiet_transformers(), torch.random.fork_rng(devices):
+    with evaluating(model), torch.no_grad(), quiet_transformers(), torch.random.fork_rng(devices):
         try:
             yield lambda: model(input_ids=ids)
         finally:
             if attention is not None and model.base_model.attention_type != attention:
                 # BigBird switches to full attention for short batches and never back; its modules are new ones then.
                 model.base_model.set_attention_type(attention)
-            for name, module in model.named_modules():
-                module.training = modes[name]
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Evaluation mode; the mode of every module is put back afterwards."""
+    modes = {name: module.training for name, module in model.named_modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for name, module in model.named_modules():
+            module.training = modes.get(name, model.training)
 
 
 def _dummy_ids(model: Any) -> Tensor:

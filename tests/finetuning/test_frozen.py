@@ -20,7 +20,7 @@ DIM = 12
 
 def make_task(n=66, n_dev=20, classes=3, seed=0):
     rng = np.random.default_rng(seed)
-    draw = (lambda m: rng.integers(0, classes, m)) if classes > 1 else (lambda m: rng.standard_normal(m))
+    draw = (lambda m: rng.integers(0, classes, m)) if classes > 1 else rng.standard_normal
     texts = ca.load_texts([f"row {i}" for i in range(n)])
     dev = ca.load_texts([f"dev {i}" for i in range(n_dev)])
     names = tuple("abcdef"[:classes]) if classes > 1 else None
