@@ -331,6 +331,7 @@ def diagnose(
 @app.command()
 @guarded
 def finetune(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the study; resumes what is there.")],
     model: Annotated[str | None, typer.Argument(help="Hub name, folder, or 'embedded'.")] = None,
     tasks: Annotated[
         list[str] | None,
@@ -338,7 +339,6 @@ def finetune(
             metavar="TASK...", help="glue/NAME, sample:NAME, trec:DIR, or TRAIN.csv[,DEV.csv] with --metric."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the study; resumes what is there.")] = ...,  # type: ignore[assignment]
     grid: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with these options; flags win.")] = None,
     norms: Annotated[
         list[str] | None, typer.Option(metavar="[LABEL=]NAME[(OPTION=X)],...", help="Arms, as in none,batchnorm.")
@@ -379,7 +379,7 @@ def finetune(
     revision: Revision = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Fine-tune with and without normalisation, over seeds and learning rates, and compare: runs.csv, outcomes, figures.
+    """Fine-tune with and without normalisation, over seeds and learning rates: runs.csv, outcomes, figures.
 
     Example: cls-analysis finetune bert-base-uncased glue/rte --norms none,batchnorm,standardize --seeds 10 --out study
     """

@@ -1,0 +1,118 @@
+"""Outcomes as text: Markdown to read, LaTeX to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cls_analysis.finetuning.outcomes import CONDITION, LEVEL, Outcomes
+
+#: Names of metrics in headings.
+METRIC_NAMES = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "mcc": "MCC",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+}
+HEADINGS = ("norm", "rate", "mean ± std", "worst to best", "degenerate", "difference", "95 % interval", "p", "verdict")
+HOW_TO_READ = (
+    "Scores are those of the reporting half of the development rows, at each arm's own learning rate, which the other "
+    "half chose; * marks a rate at the edge of those tried. Differences are to `none` at the same seeds. *Better* or "
+    "*worse* is said only where the interval over seeds and the one over seeds and rows together exclude 0 and p, "
+    f"after Holm over all comparisons, is below {LEVEL}. Degenerate runs name one class, or are no better than the "
+    "majority's; they count like all others."
+)
+
+
+def outcomes_markdown(result: Outcomes) -> str:
+    """All outcomes, one table per condition and metric."""
+    parts = ["# Outcomes", HOW_TO_READ]
+    for key, condition in result.outcomes.groupby(list(CONDITION), sort=False):
+        parts.append(f"## {condition_title(dict(zip(CONDITION, key, strict=True)))}")
+        for metric in dict.fromkeys(condition["metric"]):
+            rows = condition[condition["metric"] == metric]
+            majority = rows["majority"].iloc[0]
+            known = "" if np.isnan(majority) else f"; always naming the majority's class gives {majority:.3f}"
+            parts.append(f"{METRIC_NAMES[metric]}, {rows['n_seeds'].iloc[0]} seeds{known}")
+            parts.append(_table([_cells(row) for row in rows.to_dict("records")]))
+    if result.notes:
+        parts.append("\n".join(f"- {note}" for note in result.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def outcomes_latex(result: Outcomes) -> str:
+    """One tabular of all outcomes (booktabs), by condition and metric."""
+    frame = pd.DataFrame(
+        [
+            {
+                "task": row["task"],
+                "head": f"{row['head']}, {row['position']}",
+                "optimizer": row["optimizer"],
+                "metric": METRIC_NAMES[row["metric"]],
+                **dict(zip(HEADINGS, _cells(row), strict=True)),
+            }
+            for row in result.outcomes.to_dict("records")
+        ]
+    )
+    return str(frame.to_latex(index=False, escape=True))
+
+
+def condition_title(condition: Mapping[str, Any]) -> str:
+    """A condition in words."""
+    trained = {"all": "all trained", "head": "head trained alone"}.get(
+        condition["train"], f"{condition['train']} trained"
+    )
+    clip = "no clipping" if condition["clip"] == "off" else f"clip {condition['clip']}"
+    return (
+        f"{condition['task']}: {condition['model']}, {condition['head']} head, {trained}, norm at "
+        f"{condition['position']}, {condition['optimizer']}, {clip}"
+    )
+
+
+def _cells(row: Mapping[Any, Any]) -> list[str]:
+    edge = "*" if row["rate_at_edge"] else ""
+    undefined = row["n_seeds"] - row["n_valid"]
+    degenerate = f"{row['n_degenerate']} of {row['n_seeds']}" + (f", {undefined} undefined" if undefined else "")
+    return [
+        str(row["norm"]),
+        f"{row['learning_rate']:g}{edge}",
+        f"{_number(row['mean'])} ± {_number(row['std'])}",
+        f"{_number(row['worst'])} to {_number(row['best'])}",
+        degenerate,
+        _number(row["difference"], sign=True),
+        _interval(row["ci_low"], row["ci_high"]),
+        _p(row["p_holm"]),
+        str(row["verdict"]),
+    ]
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns are aligned, so that it can be read as it is."""
+    lines = [list(HEADINGS), *[list(row) for row in rows]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+    rule = ["-" * width for width in widths]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in [lines[0], rule, *lines[1:]]
+    )
+
+
+def _number(value: float, *, sign: bool = False) -> str:
+    if np.isnan(value):
+        return "–"
+    return f"{value:+.3f}" if sign else f"{value:.3f}"
+
+
+def _interval(low: float, high: float) -> str:
+    return "–" if np.isnan(low) else f"{_number(low, sign=True)} to {_number(high, sign=True)}"
+
+
+def _p(value: float) -> str:
+    if np.isnan(value):
+        return "–"
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
