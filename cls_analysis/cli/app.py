@@ -365,6 +365,9 @@ def finetune(
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Statistics at cls from this Profile of the training rows.")
     ] = None,
+    rates_from: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Each arm's one learning rate, as that study chose it.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes.")] = None,
     save_models: Annotated[bool, typer.Option("--save-models", help="Keep each run's classifier.")] = False,
     dtype: Dtype = "float32",
@@ -425,6 +428,7 @@ def finetune(
             trust_remote_code=trust_remote_code,
         ),
         profile=profile,
+        rates_from=rates_from,
         save_models=save_models,
     )
     for line in work.remarks(study):

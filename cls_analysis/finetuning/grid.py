@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,7 +44,11 @@ SEEDS_AT_ONCE = 5
 
 @dataclass(frozen=True)
 class Grid:
-    """All runs of a study: the product of its lists. ``learning_rates`` may be empty: then by optimizer."""
+    """All runs of a study: the product of its lists.
+
+    ``learning_rates`` may be empty: then they go by the optimizer. ``chosen_rates``, from a pilot, gives each arm its
+    one rate, by task, norm, position and optimizer.
+    """
 
     model: str
     tasks: tuple[Task, ...]
@@ -56,6 +60,7 @@ class Grid:
     optimizers: tuple[str, ...] = ("adamw",)
     clips: tuple[float | None, ...] = (1.0,)
     learning_rates: tuple[float, ...] = ()
+    chosen_rates: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     dtype: str = "float32"
     loading: dict[str, Any] = field(default_factory=dict)
@@ -69,6 +74,12 @@ class Grid:
         """Learning rates of an optimizer, ascending."""
         default = HEAD_RATES if self.train == "head" else FULL_RATES
         return tuple(sorted(self.learning_rates or default[optimizer]))
+
+    def rates_of(self, task: str, norm: str, position: str, optimizer: str) -> tuple[float, ...]:
+        """Learning rates of an arm: the pilot's one, or all of the optimizer's."""
+        if not self.chosen_rates:
+            return self.rates(optimizer)
+        return (self.chosen_rates[task, norm, position, optimizer],)
 
     def runs(self, base: Base) -> list[RunSettings]:
         """Every run, in the order of the tables."""
@@ -97,7 +108,7 @@ class Grid:
             for position in self.positions
             for optimizer in self.optimizers
             for clip in self.clips
-            for rate in self.rates(optimizer)
+            for rate in self.rates_of(task.name, norm.label, position, optimizer)
             for seed in self.seeds
         ]
 
@@ -116,6 +127,17 @@ class Grid:
                 f"{norm.label} follows the statistics of batches, and one row has none: give --batch-size 2 or more, "
                 "or leave it out"
             )
+        if not self.chosen_rates:
+            return
+        if self.is_frozen:
+            raise OptionError("--rates-from is for runs that take long; heads on frozen vectors are swept in seconds")
+        for task in self.tasks:
+            for norm in self.norms:
+                for position in self.positions:
+                    for optimizer in self.optimizers:
+                        key = (task.name, norm.label, position, optimizer)
+                        if key not in self.chosen_rates:
+                            raise OptionError(f"--rates-from: no rate for {', '.join(key)} there")
 
 
 @dataclass(frozen=True)

@@ -144,19 +144,22 @@ def rates_table(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+_UNFINISHED = "seed {}, which other runs have: arms are compared on the same seeds; finish the grid"
+
+
 def _check_complete(runs: pd.DataFrame) -> None:
     if runs.empty:
         raise DataError("no run is finished yet")
     for key, condition in runs.groupby(list(CONDITION), sort=False):
-        expected = set(zip(condition["learning_rate"], condition["seed"], strict=True))
+        seeds = set(condition["seed"])
+        # The same number of rates, since each arm of a pilot's choice has its own.
+        n_rates = int(condition.groupby("norm")["learning_rate"].nunique().max())
         for norm, arm in condition.groupby("norm", sort=False):
-            found = set(zip(arm["learning_rate"], arm["seed"], strict=True))
-            if missing := sorted(expected - found):
-                rate, seed = missing[0]
-                raise DataError(
-                    f"{_name(key)}: {norm} lacks {len(missing)} of {len(expected)} runs that other arms have (learning "
-                    f"rate {rate:g}, seed {seed}, …): arms are compared on the same seeds and rates; finish the grid"
-                )
+            for rate, of_rate in arm.groupby("learning_rate"):
+                if missing := sorted(seeds - set(of_rate["seed"])):
+                    raise DataError(f"{_name(key)}: {norm} at rate {rate:g} lacks {_UNFINISHED.format(missing[0])}")
+            if (found := arm["learning_rate"].nunique()) < n_rates:
+                raise DataError(f"{_name(key)}: {norm} has {found} of {n_rates} learning rates; finish the grid")
 
 
 def _compare(

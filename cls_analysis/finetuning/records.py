@@ -111,9 +111,14 @@ def _rows(settings: RunSettings, task: Task, result: RunResult) -> list[dict[str
     return rows
 
 
-def read_rows(out: Path, settings: Iterable[RunSettings]) -> pd.DataFrame:
-    """Rows of ``runs.csv`` for those runs that are finished, in the given order."""
-    rows = [row for each in settings if is_finished(out, each) for row in read_record(out, each)["rows"]]
+def read_rows(out: Path, settings: Iterable[RunSettings], known: dict[str, Any]) -> pd.DataFrame:
+    """Rows of ``runs.csv`` for those runs that are finished, in the given order; ``known`` keeps what was read."""
+    rows = []
+    for each in settings:
+        key = each.run_id
+        if key not in known and is_finished(out, each):
+            known[key] = read_record(out, each)["rows"]
+        rows += known.get(key, [])
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class RunSettings:
     dtype: str = "float32"
     version: int = RUN_VERSION
 
-    @property
+    @cached_property
     def run_id(self) -> str:
         """Hash of all settings, which names the run's folder."""
         return hash_text(canonical_json(asdict(self)))[:ID_DIGITS]
@@ -75,10 +76,6 @@ class RunSettings:
     def seed_dropout(self) -> int:
         """Seed of dropout."""
         return derived_seed(self.seed, 2)
-
-    def arm(self) -> str:
-        """Key of what must agree for two runs to differ in seed and learning rate alone."""
-        return canonical_json(asdict(replace(self, learning_rate=0.0, seed=0)))
 
     def columns(self) -> dict[str, Any]:
         """The columns of ``runs.csv`` that say which run it is, in its order."""

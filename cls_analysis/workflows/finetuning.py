@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from cls_analysis.errors import DataError, OptionError, unknown_name
+from cls_analysis.errors import DataError, OptionError, one_line, unknown_name
 from cls_analysis.files import locked, write_text
 from cls_analysis.finetuning.grid import Grid, Work, check_profile, do_runs
 from cls_analysis.finetuning.models import Base, top_blocks
@@ -30,7 +30,7 @@ from cls_analysis.provenance import slug
 from cls_analysis.tasks import Task, load_task
 from cls_analysis.workflows.options import EncoderOptions, Progress, TextOptions, silent
 
-RUNS, GRID = "runs.csv", "grid.json"
+RUNS, RATES, GRID = "runs.csv", "rates.csv", "grid.json"
 #: Seconds between two writings of ``runs.csv`` while runs are done.
 WRITE_EVERY = 20.0
 
@@ -64,6 +64,7 @@ class Study:
     base: Base
     work: Work
     runs: list[RunSettings] = field(repr=False)
+    known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def out(self) -> Path:
@@ -72,7 +73,7 @@ class Study:
 
     def table(self) -> pd.DataFrame:
         """``runs.csv`` as far as runs are finished."""
-        return read_rows(self.out, self.runs)
+        return read_rows(self.out, self.runs, self.known)
 
 
 def read_grid_file(path: Path) -> dict[str, Any]:
@@ -125,6 +126,7 @@ def plan_study(
     text_options: TextOptions = TextOptions(),
     encoder_options: EncoderOptions = EncoderOptions(),
     profile: Path | None = None,
+    rates_from: Path | None = None,
     save_models: bool = False,
 ) -> Study:
     """Check everything that a grid needs, and load its tasks and encoder.
@@ -153,6 +155,7 @@ def plan_study(
         optimizers=options.optimizer,
         clips=tuple(_clip(text) for text in options.clip),
         learning_rates=options.learning_rates,
+        chosen_rates={} if rates_from is None else _pilot_rates(rates_from),
         recipe=Recipe(options.epochs, options.batch_size, options.weight_decay, options.warmup, options.early_stopping),
         dtype=encoder_options.dtype,
         loading=loading,
@@ -224,7 +227,7 @@ def write_outcomes(study: Study) -> Written:
         write_text(out / "outcomes.csv", result.outcomes.to_csv(index=False)),
         write_text(out / "outcomes.md", text),
         write_text(out / "outcomes.tex", outcomes_latex(result)),
-        write_text(out / "rates.csv", result.rates.to_csv(index=False)),
+        write_text(out / RATES, result.rates.to_csv(index=False)),
         write_text(out / "expected_best.csv", result.expected_best.to_csv(index=False)),
     ]
     origin = json.dumps(_description(study), sort_keys=True)
@@ -336,7 +339,9 @@ def _description(study: Study) -> dict[str, Any]:
         "head": grid.head,
         "train": grid.train,
         "positions": list(grid.positions),
-        "learning_rates": {name: list(grid.rates(name)) for name in grid.optimizers},
+        "learning_rates": "each arm's own, chosen by a pilot"
+        if grid.chosen_rates
+        else {name: list(grid.rates(name)) for name in grid.optimizers},
         "clips": list(grid.clips),
         "seeds": list(grid.seeds),
         "recipe": asdict(grid.recipe),
@@ -383,6 +388,20 @@ def _clip(text: str) -> float | None:
     if not clip > 0:
         raise OptionError(f"--clip takes a positive gradient norm or off, got {text!r}")
     return clip
+
+
+def _pilot_rates(folder: Path) -> dict[tuple[str, str, str, str], float]:
+    """The rate that a finished study chose for each arm."""
+    path = folder / RATES
+    try:
+        table = pd.read_csv(path, dtype={"norm": str, "task": str})
+        chosen = table[table["chosen"]].drop_duplicates(["task", "norm", "position", "optimizer"])
+        keys = zip(chosen["task"], chosen["norm"], chosen["position"], chosen["optimizer"], strict=True)
+        return dict(zip(keys, chosen["learning_rate"].tolist(), strict=True))
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(
+            f"{path}: no table of rates ({one_line(error, 120)}); --rates-from takes a study's folder"
+        ) from None
 
 
 def _given_profile(path: Path, base: Base, grid: Grid) -> Profile:

@@ -187,7 +187,10 @@ def test_holm_is_over_all_tasks_and_arms():
 def test_unfinished_grids_are_refused():
     study = Study({"none": 0.7, "a": 0.8}, rates=(0.1, 0.2))
     runs = study.runs[~((study.runs["norm"] == "a") & (study.runs["seed"] == 3))]
-    with pytest.raises(DataError, match=r"a lacks 2 of 16 runs .*learning rate 0.1, seed 3"):
+    with pytest.raises(DataError, match=r"a at rate 0.1 lacks seed 3, which other runs have"):
+        evaluate(runs, study.predictions.__getitem__, study.dev())
+    runs = study.runs[~((study.runs["norm"] == "a") & (study.runs["learning_rate"] == 0.2))]
+    with pytest.raises(DataError, match="a has 1 of 2 learning rates"):
         evaluate(runs, study.predictions.__getitem__, study.dev())
     with pytest.raises(DataError, match="no run is finished yet"):
         evaluate(study.runs.iloc[:0], study.predictions.__getitem__, study.dev())
