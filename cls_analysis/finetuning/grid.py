@@ -24,7 +24,7 @@ from cls_analysis.extraction import extract_vectors
 from cls_analysis.files import whole_file
 from cls_analysis.finetuning.frozen import Frozen, train_frozen
 from cls_analysis.finetuning.models import Base
-from cls_analysis.finetuning.records import is_finished, run_folder, write_run
+from cls_analysis.finetuning.records import is_finished, write_run
 from cls_analysis.finetuning.settings import Recipe, RunSettings
 from cls_analysis.finetuning.training import Data, train_run
 from cls_analysis.matrices import profile_vectors
@@ -223,9 +223,12 @@ def _do(unit: _Unit, work: Work, base: Base) -> int:
     (run,) = unit.runs
     data = _data(base, unit.task, work.profile)
     model, result = train_run(base, data, run)
-    if work.save_models:
-        save_classifier(model, run_folder(work.out, run) / "model")
-    write_run(work.out, run, unit.task, result)
+
+    def keep(folder: Path) -> None:
+        if work.save_models:
+            base.encoder.tokenizer.save_pretrained(save_classifier(model, folder / "model"))
+
+    write_run(work.out, run, unit.task, result, also=keep)
     return 1
 
 

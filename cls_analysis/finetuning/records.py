@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,11 +68,14 @@ def is_finished(out: Path, settings: RunSettings) -> bool:
     return (run_folder(out, settings) / RUN).is_file()
 
 
-def write_run(out: Path, settings: RunSettings, task: Task, result: RunResult) -> None:
-    """Write a run; what an earlier, killed attempt left is removed."""
+def write_run(
+    out: Path, settings: RunSettings, task: Task, result: RunResult, *, also: Callable[[Path], None] = lambda _: None
+) -> None:
+    """Write a run; what an earlier, killed attempt left is removed. ``also`` adds to the folder before it counts."""
     folder = run_folder(out, settings)
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
+    also(folder)
     with whole_file(folder / PREDICTIONS) as temporary:
         safetensors.numpy.save_file({"prediction": result.predictions}, temporary)
     write_text(folder / STEPS, result.steps.to_csv(index=False, float_format="%.6g"))

@@ -161,6 +161,8 @@ def plan_study(
         loading=loading,
     )
     grid.check()
+    if save_models and grid.is_frozen:
+        raise OptionError("--save-models keeps whole classifiers; with --train head --head linear there are none")
     base = Base.load(model, head=options.head, **loading)
     given = None if profile is None else _given_profile(profile, base, grid)
     return Study(grid, base, Work(grid, out, given, save_models), grid.runs(base))
