@@ -44,6 +44,8 @@ bench: $(VENV)/bench.installed
 	$(BIN)/python benchmarks/extraction.py --data $(DATA)
 	$(BIN)/python benchmarks/moments.py
 	$(BIN)/python benchmarks/tables.py
+	$(BIN)/python benchmarks/normalization.py
+	$(BIN)/python benchmarks/heads.py
 
 clean:
 	rm -rf $(VENV) demo dist

@@ -1,5 +1,7 @@
 """The normalisations as modules from (batch, d) to (batch, d): all state in buffers, float32 inside autocast.
 
+For each: its formula and source, what it does in evaluation, and whether it is affine there, so that it can be folded.
+
 Fixed ones have their statistics from a Profile; tracked ones follow the batches, and use their running statistics in
 evaluation, where a batch has one row, and where it is not finite.
 """
@@ -70,7 +72,7 @@ class Norm(nn.Module, ABC):
 
 
 class NoNorm(Norm):
-    """``none``: the vectors as they are, bit for bit."""
+    """``none``: the vectors as they are, bit for bit, in training and evaluation; affine."""
 
     name = "none"
 
@@ -90,8 +92,11 @@ class NoNorm(Norm):
 class FixedNorm(Norm):
     """``scale``, ``standardize``, ``whiten`` or ``all-but-the-top``: y = (x − shift)·gain, from a Profile.
 
-    The formulas stand in ``statistics.normalizers``. Dead dimensions give 0, with gain 0, except in ``scale``:
-    fine-tuning could have revived them. ``origin`` says which vectors the statistics are of.
+    The same in training and evaluation, and affine. The formulas and their sources stand in
+    ``statistics.normalizers``: ``scale`` x·√(d/E‖x‖²); ``standardize`` (x − μ)/σ; ``whiten`` (Su et al. 2021) and
+    ``all-but-the-top`` (Mu and Viswanath 2018) along principal components, their spectrum shrunk. Dead dimensions give
+    0, with gain 0, except in ``scale``: fine-tuning could have revived them. ``origin`` says which vectors the
+    statistics are of.
     """
 
     shift: Tensor
@@ -115,7 +120,10 @@ class FixedNorm(Norm):
 
 
 class LayerNorm(Norm):
-    """``layernorm``: each row minus its mean, over its standard deviation (Ba, Kiros and Hinton 2016)."""
+    """``layernorm``: (x − mean)/√(variance + ε) over the dimensions of each row (Ba, Kiros and Hinton 2016).
+
+    The same in training and evaluation. Not affine: each row has a mean and a length of its own.
+    """
 
     name = "layernorm"
 
@@ -135,7 +143,11 @@ class LayerNorm(Norm):
 
 
 class L2Norm(Norm):
-    """``l2norm``: x/‖x‖; rows of zeros stay zero."""
+    """``l2norm``: x/‖x‖; rows of zeros stay zero.
+
+    The same in training and evaluation. Not affine. Its output has length 1, not √d: the scale that tells normalised
+    from rescaled is 1/√E‖x‖² here.
+    """
 
     name = "l2norm"
 
@@ -193,11 +205,11 @@ class TrackedNorm(Norm):
 
     def follow(self, buffer: Tensor, value: Tensor, finite: Tensor) -> None:
         """Buffer ← buffer + momentum·(value − buffer), in place, if ``finite``."""
-        buffer.copy_(torch.where(finite, torch.lerp(buffer, value.to(buffer.dtype), self.momentum), buffer))
+        buffer.lerp_(torch.where(finite, value.to(buffer.dtype), buffer), self.momentum)
 
 
 class Center(TrackedNorm):
-    """``center``: minus the batch mean; in evaluation minus the running mean, 0 before the first batch."""
+    """``center``: minus the batch's mean; in evaluation minus the running mean (0 before the first batch), affine."""
 
     name = "center"
     running_mean: Tensor
@@ -226,8 +238,8 @@ class Center(TrackedNorm):
 class BatchNorm(TrackedNorm):
     """``batchnorm``: (x − mean)/√(variance + ε) of the batch (Ioffe and Szegedy 2015); running ones in evaluation.
 
-    As torch's: the batch's variance is the population's (over n), the running one the sample's (over n − 1); 0 and 1
-    before the first batch.
+    Affine in evaluation. As torch's: the batch's variance is the population's (over n), the running one the sample's
+    (over n − 1); 0 and 1 before the first batch.
     """
 
     name = "batchnorm"
@@ -279,6 +291,7 @@ class BatchNorm(TrackedNorm):
 class IsoBN(TrackedNorm):
     """``isobn``: x·θ by running standard deviations and correlations, the mean stays (Zhou, Lin and Ren 2021).
 
+    The same formula in training and evaluation, with running statistics in both; affine in evaluation.
     θ_i = (γ_i σ_i + ε)^−β with γ_i the mean squared correlation of dimension i, rescaled so that the total running
     variance stays. Both averages begin at 0, as in the released code, so that correlations are too large during the
     first fifty batches; ``bias_correction=True`` divides that out. No gradient passes through θ. Identity before the
@@ -331,9 +344,10 @@ class IsoBN(TrackedNorm):
         if self.bias_correction:
             seen = (1.0 - (1.0 - self.momentum) ** self.n_updates.clamp_min(1).to(std.dtype)).to(std.dtype)
             covariance, std = covariance / seen, std / seen
-        product = torch.outer(std, std)
-        correlation = torch.where(product > 0, covariance / product, torch.zeros_like(product)).clamp(-1.0, 1.0)
-        theta = (correlation.square().mean(dim=1) * std + self.eps) ** -self.beta
+        # Of a standard deviation whose square vanishes, the inverse might be infinite.
+        inverse = torch.where(std.square() > 0, 1.0 / std, 0.0)
+        correlation = (covariance * inverse).mul_(inverse[:, None]).clamp_(-1.0, 1.0)
+        theta = (correlation.square_().mean(dim=1) * std + self.eps) ** -self.beta
         variance = covariance.diagonal()
         theta = theta * torch.sqrt(variance.sum() / ((variance * theta.square()).sum() + self.eps))
         return torch.where(self.n_updates > 0, theta, torch.ones_like(theta))
