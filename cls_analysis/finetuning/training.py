@@ -28,7 +28,7 @@ from cls_analysis.matrices import profile_vectors
 from cls_analysis.normalization import attach_norm, make_norm
 from cls_analysis.normalization.heads import mean_loss
 from cls_analysis.normalization.making import OF_PROFILE
-from cls_analysis.normalization.norms import Norm
+from cls_analysis.normalization.norms import UNSEEN, Norm
 from cls_analysis.normalization.sites import Site, evaluating, find_sites
 from cls_analysis.profiles import Profile
 from cls_analysis.tasks import Task
@@ -69,8 +69,8 @@ def train_run(base: Base, data: Data, settings: RunSettings) -> tuple[Any, RunRe
     # The check below runs in the model as it is before anything is trained.
     choose_trained(model, settings.train)
     with quiet_transformers(), warnings.catch_warnings():
-        # Said once for the whole grid: that the pooler was never trained.
-        warnings.filterwarnings("ignore", message=".*never trained")
+        # The untrained pooler is told once for the whole grid; moments are measured before the first step, too.
+        warnings.filterwarnings("ignore", message=f".*never trained|.*{UNSEEN}")
         sites = find_sites(model)
         norm = make_run_norm(model, sites[settings.position], data, settings)
         attach_norm(model, norm, settings.position, label=settings.norm)
@@ -147,13 +147,15 @@ def _trainer(model: Any, data: Data, settings: RunSettings, site: Site) -> tuple
         lr_scheduler_type="constant",
         bf16=settings.dtype == "bfloat16",
         seed=settings.seed_dropout,
-        use_cpu=not torch.cuda.is_available(),
+        use_cpu=data.train.encoder.device.type == "cpu",
         save_strategy="no",
         logging_strategy="no",
         report_to="none",
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1  # one run, one device: replicas would each normalise a part of the batch
     steps = _Steps(model, data, settings, site, len(plan), warmup)
     trainer = _Trainer(model=model, args=arguments, plan=plan, rows=data.train, steps=steps, callbacks=[steps])
     trainer.remove_callback(transformers.PrinterCallback)

@@ -8,6 +8,7 @@ evaluation, where a batch has one row, and where it is not finite.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -21,6 +22,8 @@ from cls_analysis.statistics.normalizers import ISOBN_BETA, ISOBN_EPS
 #: Share of a new batch in the running statistics: torch's for batch norm, IsoBN's released code for its own.
 MOMENTUM, ISOBN_MOMENTUM = 0.1, 0.05
 EPS = 1e-5
+#: What a norm that follows batches warns of in evaluation before the first one.
+UNSEEN = "has seen no batch yet: it evaluates with the statistics it began with"
 
 
 class Norm(nn.Module, ABC):
@@ -181,6 +184,8 @@ class TrackedNorm(Norm):
     def normalize(self, x: Tensor) -> Tensor:
         """With the batch's statistics in training, with the running ones in evaluation."""
         if not self.training or len(x) < 2:
+            if not self.training and not bool(self.n_updates):
+                warnings.warn(f"{self.name} {UNSEEN}", stacklevel=3)
             return self.by_running(x)
         with torch.no_grad():
             # Chosen by torch.where, so that no device has to wait for the answer.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from cls_analysis.encoder.loading import quiet_transformers
 from cls_analysis.errors import OptionError
+from cls_analysis.normalization.norms import UNSEEN
 
 #: ``cls``: the raw vector, before any dropout in front of the head's first linear layer; ``pooled``: what the next
 #: linear layer reads, after the head's activation.
@@ -80,7 +82,14 @@ def _watching(model: Any) -> Iterator[Callable[[], Any]]:
     attention = getattr(model.base_model, "attention_type", None)
     ids = _dummy_ids(model).to(device)
     devices = [device] if device.type == "cuda" else []
-    with evaluating(model), torch.no_grad(), quiet_transformers(), torch.random.fork_rng(devices):
+    with (
+        evaluating(model),
+        torch.no_grad(),
+        quiet_transformers(),
+        torch.random.fork_rng(devices),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", message=f".*{UNSEEN}")  # the dummy batch is no evaluation
         try:
             yield lambda: model(input_ids=ids)
         finally:

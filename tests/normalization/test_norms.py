@@ -40,6 +40,7 @@ def make(name, profile, **options):
     return make_norm(name, profile=profile, **options)
 
 
+@pytest.mark.filterwarnings("ignore:.*has seen no batch yet")
 @pytest.mark.parametrize("name", NAMES)
 def test_finite_before_any_update_forward_and_backward(name, profile, batch):
     for training in (True, False):
@@ -50,6 +51,7 @@ def test_finite_before_any_update_forward_and_backward(name, profile, batch):
         assert torch.isfinite(x.grad).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*has seen no batch yet")
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients(name, profile, vectors):
     norm = make(name, profile).double().eval()
@@ -192,6 +194,7 @@ def test_isobn_is_the_published_formula(vectors, corrected):
     np.testing.assert_allclose(norm.eval()(torch.from_numpy(living)).numpy(), living * theta, rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:.*has seen no batch yet")
 def test_case_35_isobn_before_its_first_batch_is_the_identity(batch):
     """The released code gives 0/0."""
     assert torch.equal(make_norm("isobn", dim=DIM).eval()(batch), batch)
@@ -256,3 +259,32 @@ def test_other_shapes_are_refused(profile):
         make_norm("standardize", dim=5, profile=profile)
     with pytest.raises(DataError, match=r"takes \(batch, 6\), got \(2, 5\)"):
         make("standardize", profile)(torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize("name", ["center", "batchnorm", "isobn"])
+def test_case_35_evaluation_before_the_first_batch_warns(name, batch):
+    norm = make_norm(name, dim=DIM).eval()
+    with pytest.warns(UserWarning, match=f"{name} has seen no batch yet"):
+        norm(batch)
+    norm.train()(batch)
+    norm.eval()(batch)  # an error if it warned
+
+
+@pytest.mark.parametrize("name", ["standardize", "whiten", "all-but-the-top"])
+def test_three_dead_dimensions_of_a_real_encoder(name, embedded):
+    """Naive code divides by a standard deviation of 0 there, and by eigenvalues of 0."""
+    from cls_analysis import compute_profile, extract_vectors
+
+    texts = ["a short text", "another one, somewhat longer", "and a third", "the fourth is about nothing"] * 30
+    texts = [f"{text} {i}" for i, text in enumerate(texts)]
+    profile = compute_profile(embedded, texts, layers=[-1])
+    layer = profile[-1]
+    assert np.flatnonzero(layer.dead).tolist() == [127, 223, 319]
+    norm = make_norm(name, profile=profile)
+    x = torch.from_numpy(extract_vectors(embedded, texts[:32])[6]).requires_grad_()
+    y = norm(x)
+    (y**2).sum().backward()
+    assert torch.isfinite(y).all()
+    assert torch.isfinite(x.grad).all()
+    assert (x.grad[:, [127, 223, 319]] == 0).all()
+    assert (x.grad[:, [0, 99]] != 0).all()
