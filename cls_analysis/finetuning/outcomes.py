@@ -73,6 +73,7 @@ def evaluate(
     dev: Mapping[str, DevRows],
     *,
     baseline: str = BASELINE,
+    partial: bool = False,
 ) -> Outcomes:
     """Compare the arms of a grid.
 
@@ -86,15 +87,19 @@ def evaluate(
     dev : mapping of task name -> DevRows
     baseline : str
         Label of the arm that the others of its condition are compared with.
+    partial : bool
+        Leave out conditions whose grids are unfinished, and name them in the notes.
 
     Raises
     ------
     DataError
-        If arms of a condition have other seeds or rates: an unfinished grid.
+        If arms of a condition have other seeds or rates: an unfinished grid. With ``partial``, if all are unfinished.
     """
+    notes: list[str] = []
+    if partial:
+        runs, notes = _finished(runs)
     rates = rates_table(runs)
     chosen = runs.merge(rates.loc[rates["chosen"], [*ARM, "metric", "learning_rate", "rate_at_edge"]])
-    notes: list[str] = []
     records = []
     for key, condition in chosen.groupby(list(CONDITION), sort=False):
         rows = dev[str(condition["task"].iloc[0])]
@@ -144,22 +149,39 @@ def rates_table(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-_UNFINISHED = "seed {}, which other runs have: arms are compared on the same seeds; finish the grid"
-
-
 def _check_complete(runs: pd.DataFrame) -> None:
     if runs.empty:
         raise DataError("no run is finished yet")
     for key, condition in runs.groupby(list(CONDITION), sort=False):
-        seeds = set(condition["seed"])
-        # The same number of rates, since each arm of a pilot's choice has its own.
-        n_rates = int(condition.groupby("norm")["learning_rate"].nunique().max())
-        for norm, arm in condition.groupby("norm", sort=False):
-            for rate, of_rate in arm.groupby("learning_rate"):
-                if missing := sorted(seeds - set(of_rate["seed"])):
-                    raise DataError(f"{_name(key)}: {norm} at rate {rate:g} lacks {_UNFINISHED.format(missing[0])}")
-            if (found := arm["learning_rate"].nunique()) < n_rates:
-                raise DataError(f"{_name(key)}: {norm} has {found} of {n_rates} learning rates; finish the grid")
+        if lack := _lack(condition):
+            raise DataError(f"{_name(key)}: {lack}: arms are compared on the same seeds and rates; finish the grid")
+
+
+def _finished(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The runs of conditions whose grids are finished, and a note on each of the others."""
+    runs = runs.reset_index(drop=True)
+    notes, left_out = [], []
+    for key, condition in runs.groupby(list(CONDITION), sort=False):
+        if lack := _lack(condition):
+            notes.append(f"{_name(key)}: {lack}: left out until its grid is finished")
+            left_out += list(condition.index)
+    if notes and len(left_out) == len(runs):
+        raise DataError(f"no condition is finished; {notes[0]}")
+    return runs.drop(index=left_out), notes
+
+
+def _lack(condition: pd.DataFrame) -> str | None:
+    """What keeps the arms of a condition from being compared: a seed or a rate that some have and others have not."""
+    seeds, rates = set(condition["seed"]), set(condition["learning_rate"])
+    # Arms of one rate each have their own: a pilot chose it.
+    swept = condition.groupby("norm")["learning_rate"].nunique().max() > 1
+    for norm, arm in condition.groupby("norm", sort=False):
+        for rate, of_rate in arm.groupby("learning_rate"):
+            if missing := sorted(seeds - set(of_rate["seed"])):
+                return f"{norm} at rate {rate:g} lacks seed {missing[0]}, which other runs have"
+        if swept and (unknown := sorted(rates - set(arm["learning_rate"]))):
+            return f"{norm} has {len(rates) - len(unknown)} of {len(rates)} learning rates, {unknown[0]:g} is missing"
+    return None
 
 
 def _compare(
@@ -171,16 +193,15 @@ def _compare(
     base = by_norm.get(baseline)
     for norm, arm in by_norm.items():
         record = {name: arm[name].iloc[0] for name in ARM} | {"metric": metric} | _summary(arm)
-        record["baseline"] = baseline if base is not None else None
+        record |= {"baseline": baseline if base is not None else None, "n_paired": 0}
+        record |= dict.fromkeys(COMPARED, float("nan"))
         if base is None or norm == baseline:
-            yield record | dict.fromkeys(COMPARED, float("nan"))
+            yield record
             continue
         both = np.isfinite(arm["score_report"].to_numpy()) & np.isfinite(base["score_report"].to_numpy())
         pairs = arm[both], base[both]
         x, y = (each["score_report"].to_numpy() for each in pairs)
-        stacked = [
-            np.array([predictions(run)[rows.report] for run in each["run_id"]]).reshape(len(x), -1) for each in pairs
-        ]
+        stacked = [np.array([predictions(run)[rows.report] for run in each["run_id"]]) for each in pairs]
         joint = joint_intervals(metric, rows.label[rows.report], stacked[1], stacked[0])
         yield record | _differences(x, y) | dict(zip(("joint_low", "joint_high"), joint, strict=True))
 
@@ -188,7 +209,7 @@ def _compare(
 #: Columns that compare an arm with the baseline.
 COMPARED = (
     *("difference", "ci_low", "ci_high", "joint_low", "joint_high", "p", "p_smallest", "p_holm"),
-    *("spread_difference", "p_stability", "p_brown_forsythe"),
+    *("spread_difference", "p_stability", "p_stability_smallest", "p_brown_forsythe"),
 )
 
 
@@ -211,12 +232,13 @@ def _summary(arm: pd.DataFrame) -> dict[str, Any]:
 
 
 def _differences(x: Array, y: Array) -> dict[str, float]:
-    """An arm's scores ``x`` against the baseline's ``y``, paired by seed."""
+    """An arm's scores ``x`` against the baseline's ``y``, paired by seed; ``n_paired`` have both."""
     difference = x - y
     low, high = mean_interval(difference)
     nan = float("nan")
     apart = spreads(x) - spreads(y) if len(x) else np.array([])
     return {
+        "n_paired": len(x),
         "difference": float(difference.mean()) if len(x) else nan,
         "ci_low": low,
         "ci_high": high,
@@ -224,6 +246,7 @@ def _differences(x: Array, y: Array) -> dict[str, float]:
         "p_smallest": smallest_p(len(x)),
         "spread_difference": float(apart.mean()) if len(x) else nan,
         "p_stability": sign_flip_test(apart),
+        "p_stability_smallest": smallest_p(len(x)),
         "p_brown_forsythe": brown_forsythe(x, y),
     }
 
@@ -244,7 +267,7 @@ def _verdict(row: Mapping[Any, Any], baseline: str) -> str:
         return "baseline"
     if row["baseline"] is None or not np.isfinite(row["difference"]):
         return "not compared"
-    k = row["n_valid"]
+    k = row["n_paired"]
     bounds = [(row["ci_low"], row["ci_high"]), (row["joint_low"], row["joint_high"])]
     if row["p_holm"] < LEVEL and all(low > 0 for low, _ in bounds):
         return "better"

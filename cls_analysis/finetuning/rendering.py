@@ -22,10 +22,10 @@ METRIC_NAMES = {
 HEADINGS = ("norm", "rate", "mean ± std", "worst to best", "degenerate", "difference", "95 % interval", "p", "verdict")
 HOW_TO_READ = (
     "Scores are those of the reporting half of the development rows, at each arm's own learning rate, which the other "
-    "half chose; * marks a rate at the edge of those tried. Differences are to `none` at the same seeds. *Better* or "
-    "*worse* is said only where the interval over seeds and the one over seeds and rows together exclude 0 and p, "
-    f"after Holm over all comparisons, is below {LEVEL}. Degenerate runs name one class, or are no better than the "
-    "majority's; they count like all others."
+    "half chose; * marks a rate at the edge of those tried. Differences are to the baseline at the same seeds. "
+    "*Better* or *worse* is said only where the interval over seeds and the one over seeds and rows together exclude 0 "
+    f"and p, after Holm over all comparisons, is below {LEVEL}. Degenerate runs name one class, or are no better than "
+    "the majority's; they count like all others."
 )
 
 
@@ -46,13 +46,15 @@ def outcomes_markdown(result: Outcomes) -> str:
 
 
 def outcomes_latex(result: Outcomes) -> str:
-    """One tabular of all outcomes (booktabs), by condition and metric."""
+    """One tabular of all outcomes (booktabs); model, trained part and clip are columns where they differ."""
+    differing = [name for name in ("model", "train", "clip") if len(set(result.outcomes[name])) > 1]
     frame = pd.DataFrame(
         [
             {
                 "task": row["task"],
                 "head": f"{row['head']}, {row['position']}",
                 "optimizer": row["optimizer"],
+                **{name: row[name] for name in differing},
                 "metric": METRIC_NAMES[row["metric"]],
                 **dict(zip(HEADINGS, _cells(row), strict=True)),
             }

@@ -6,6 +6,7 @@ resamples of all runs are a few products of matrices.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,21 +34,30 @@ def joint_intervals(
     base, arm : arrays (k, m)
         Predictions of each seed.
     """
-    k, m = base.shape
+    k = len(base)
     if k < 2:
         return float("nan"), float("nan")
     if np.array_equal(base, arm):
         return 0.0, 0.0
-    rng = np.random.default_rng(seed)
-    rows = rng.multinomial(m, np.full(m, 1.0 / m), RESAMPLES).T.astype(np.float64)
-    seeds = rng.multinomial(k, np.full(k, 1.0 / k), RESAMPLES).T.astype(np.float64)
+    rows, seeds = _resamples(k, len(truth), seed)
     difference = weighted_scores(metric, truth, arm, rows) - weighted_scores(metric, truth, base, rows)
     # Seeds whose score is undefined in a resample leave it to the others.
     known = np.isfinite(difference)
     with np.errstate(invalid="ignore"):
         means = (np.where(known, difference, 0.0) * seeds).sum(axis=0) / (known * seeds).sum(axis=0)
+    if np.isnan(means).all():
+        return float("nan"), float("nan")
     low, high = np.nanpercentile(means, [2.5, 97.5])
     return float(low), float(high)
+
+
+# Drawing them takes longer than the scores do, and the arms of a condition share them.
+@lru_cache(maxsize=1)
+def _resamples(k: int, m: int, seed: int) -> tuple[Array, Array]:
+    """How often each resample holds each row, shape (m, resamples), and each seed (k, resamples)."""
+    rng = np.random.default_rng(seed)
+    rows, seeds = (rng.multinomial(n, np.full(n, 1.0 / n), RESAMPLES).T.astype(np.float64) for n in (m, k))
+    return rows, seeds
 
 
 def weighted_scores(metric: str, truth: NDArray[Any], predicted: NDArray[Any], weights: Array) -> Array:

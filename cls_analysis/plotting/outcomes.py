@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from cls_analysis.plotting.style import (
     COLUMN,
@@ -42,7 +43,7 @@ def training_table(steps: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     steps : DataFrame
-        Columns ``task``, ``norm``, ``seed``, ``step`` and the measures; one row per run and step.
+        Columns ``task``, ``norm``, ``seed``, ``step`` and the measures; one row per run and step, in order of steps.
     """
     columns = [name for name, _, _ in MEASURES if name in steps]
     long = steps.melt(["task", "norm", "seed", "step"], columns, "measure", "value")
@@ -90,6 +91,9 @@ def _draw_curves(ax: Axes, panel: pd.DataFrame, norms: Sequence[str], logarithmi
     ax.xaxis.set_major_locator(MaxNLocator(3, integer=True))
     if logarithmic and (panel["low"] > 0).any():
         log_scale(ax, "y")
+        bottom, top = ax.get_ylim()
+        if top < 50 * bottom:  # a decade or two would leave one number on the axis
+            ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     elif not logarithmic:
         ax.set_ylim(bottom=0)
 
@@ -120,15 +124,42 @@ def draw_outcomes(table: pd.DataFrame, subtitle: str) -> Figure:
     with paper_style():
         columns = 1 if len(tasks) == 1 and arms <= 4 else 2 if arms <= 5 and len(tasks) > 1 else 1
         rows = -(-len(tasks) // columns)
-        figure = new_figure(COLUMN if columns == len(tasks) == 1 and arms <= 4 else TEXT, 0.5 + 1.9 * rows)
+        figure = new_figure(COLUMN if columns == len(tasks) == 1 and arms <= 4 else TEXT, 0.7 + 1.9 * rows)
         axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
         for ax, task in zip(axes, tasks, strict=False):
             _draw_arms(ax, table[table["task"] == task])
             ax.set_title(task)
+            _name_arms(ax, figure.get_figwidth() / columns - 0.55)
         for unused in axes[len(tasks) :]:
             unused.set_axis_off()
+        _name_marks(figure, table)
         title(figure, "Outcomes", subtitle)
         return figure
+
+
+def _name_arms(ax: Axes, width: float) -> None:
+    """Turn the arms' names where two neighbours would touch in an axis of ``width`` inches."""
+    labels = ax.get_xticklabels()
+    lengths = np.array([len(label.get_text()) for label in labels])
+    # A character takes 0.058 inches at this size.
+    if len(labels) > 1 and 0.058 * (lengths[1:] + lengths[:-1]).max() / 2 + 0.06 > width / len(labels):
+        for label in labels:
+            label.set(rotation=30, horizontalalignment="right", rotation_mode="anchor")
+
+
+def _name_marks(figure: Figure, table: pd.DataFrame) -> None:
+    """The legend: what lines, bars and crosses stand for, as far as there are any."""
+    marks = []
+    if table["difference"].notna().any():
+        base = table["baseline"].dropna().iloc[0]
+        marks.append(Line2D([], [], color=GREY, linewidth=0.6, label=f"mean of '{base}'"))
+        marks.append(Line2D([], [], color=GREY, linewidth=1.6, marker="_", label="difference (95 %)"))
+    if table["majority"].notna().any():
+        marks.append(Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="majority's class"))
+    if table["degenerate"].any():
+        marks.append(Line2D([], [], color=GREY, linestyle="", marker="x", markersize=4.0, label="degenerate run"))
+    if marks:
+        figure.legend(handles=marks, loc="outside lower center", ncols=4 if figure.get_figwidth() > COLUMN else 2)
 
 
 def _draw_arms(ax: Axes, panel: pd.DataFrame) -> None:
@@ -149,10 +180,6 @@ def _draw_arms(ax: Axes, panel: pd.DataFrame) -> None:
     if np.isfinite(majority):
         ax.axhline(majority, color=GREY, linestyle=":", linewidth=0.8, zorder=0)
     ax.set_xticks(range(len(norms)), [legend_label(norm) for norm in norms])
-    if len(norms) > 5:
-        ax.tick_params(axis="x", rotation=30)
-        for label in ax.get_xticklabels():
-            label.set_horizontalalignment("right")
     metric = str(panel["metric"].iloc[0])
     ax.set_ylabel(AXES.get(metric, metric))
     ax.set_xlim(-0.5, len(norms) - 0.4)

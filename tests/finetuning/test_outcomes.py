@@ -196,6 +196,88 @@ def test_unfinished_grids_are_refused():
         evaluate(study.runs.iloc[:0], study.predictions.__getitem__, study.dev())
 
 
+def test_arms_that_tried_other_rates_are_refused():
+    study = Study({"none": 0.7, "a": 0.8}, rates=(0.1, 0.2, 0.3))
+    runs, norm, rate = study.runs, study.runs["norm"], study.runs["learning_rate"]
+    runs = runs[~((norm == "none") & (rate == 0.1)) & ~((norm == "a") & (rate == 0.3))]
+    with pytest.raises(DataError, match=r"none has 2 of 3 learning rates, 0\.1 is missing"):
+        evaluate(runs, study.predictions.__getitem__, study.dev())
+    # One rate each: a pilot's choice.
+    runs = study.runs[(norm == "none") & (rate == 0.1) | (norm == "a") & (rate == 0.3)]
+    result = evaluate(runs, study.predictions.__getitem__, study.dev())
+    assert result.outcomes["learning_rate"].tolist() == [0.1, 0.3]
+    assert not result.outcomes["rate_at_edge"].any()
+
+
+def test_partial_leaves_out_unfinished_conditions_and_names_them():
+    whole, broken = (Study({"none": 0.7, "a": 0.8}, task=name, rng=i) for i, name in enumerate("xy"))
+    lacking = broken.runs[~((broken.runs["norm"] == "a") & (broken.runs["seed"] == 3))]
+    runs = pd.concat([lacking, whole.runs])
+    predictions = (whole.predictions | broken.predictions).__getitem__
+    dev = whole.dev("x") | broken.dev("y")
+    result = evaluate(runs, predictions, dev, partial=True)
+    assert set(result.outcomes["task"]) == {"x"}
+    (note,) = result.notes
+    assert "y, linear head" in note
+    assert "a at rate 0.1 lacks seed 3" in note
+    alone = evaluate(whole.runs, predictions, dev)
+    pd.testing.assert_frame_equal(result.outcomes, alone.outcomes)
+    assert evaluate(whole.runs, predictions, dev, partial=True).notes == []
+    with pytest.raises(DataError, match="no condition is finished; y, linear head"):
+        evaluate(lacking, predictions, dev, partial=True)
+
+
+def test_an_arm_without_any_score_is_not_compared():
+    study = Study({"none": 0.8, "a": 0.8, "b": 0.9}, seeds=7)
+    study.runs.loc[study.runs["norm"] == "a", "score_report"] = np.nan  # as constant predictions of values
+    result = study.evaluate()
+    found = row(result, "a")
+    assert (found["n_valid"], found["n_paired"], found["verdict"]) == (0, 0, "not compared")
+    assert np.isnan([found[name] for name in ("mean", "difference", "ci_low", "joint_low", "p", "p_holm")]).all()
+    # The arm that cannot be tested does not count in the family.
+    assert row(result, "b")["p_holm"] == row(result, "b")["p"]
+    assert "7 of 7" not in outcomes_markdown(result)
+    assert "0 of 7, 7 undefined" in outcomes_markdown(result)
+
+
+def test_the_verdict_counts_the_seeds_that_both_arms_have():
+    study = Study({"none": 0.5, "a": 0.95}, seeds=6)
+    study.runs.loc[(study.runs["norm"] == "none") & (study.runs["seed"] == 2), "score_report"] = np.nan
+    found = row(study.evaluate(), "a")
+    assert (found["n_valid"], found["n_paired"], found["p_smallest"]) == (6, 5, 0.0625)
+    assert found["verdict"] == "cannot be told apart with 5 seeds (5 seeds cannot reach p < 0.05)"
+
+
+def test_columns_do_not_depend_on_the_order_of_arms():
+    first, last = (Study(dict.fromkeys(arms, 0.8)).evaluate().outcomes for arms in (("none", "a"), ("a", "none")))
+    assert list(first.columns) == list(last.columns)
+    assert list(first.columns)[-14:] == [
+        *("n_paired", "difference", "ci_low", "ci_high", "joint_low", "joint_high", "p", "p_smallest", "p_holm"),
+        *("spread_difference", "p_stability", "p_stability_smallest", "p_brown_forsythe", "verdict"),
+    ]
+
+
+def test_stability_is_tested_by_distances_from_the_own_median():
+    rng = np.random.default_rng(2)
+    scores = {"none": rng.normal(0.7, 0.08, 8), "calm": rng.normal(0.7, 0.01, 8)}
+    study = Study(dict.fromkeys(scores, 0.7))
+    for norm, values in scores.items():
+        study.runs.loc[study.runs["norm"] == norm, "score_report"] = values
+    found = row(study.evaluate(), "calm")
+    apart = np.abs(scores["calm"] - np.median(scores["calm"])) - np.abs(scores["none"] - np.median(scores["none"]))
+    assert found["spread_difference"] == pytest.approx(apart.mean())
+    expected = scipy.stats.permutation_test((apart,), np.mean, permutation_type="samples", n_resamples=np.inf)
+    assert found["p_stability"] == pytest.approx(expected.pvalue)
+    assert found["p_stability_smallest"] == 2 / 2**8
+
+
+def test_expected_best_is_at_the_chosen_rate():
+    result = Study({"none": lambda rate, seed: rate}, rates=(0.4, 0.6, 0.9), seeds=5).evaluate()
+    table = result.expected_best
+    assert table["k"].tolist() == [1, 2, 3, 4, 5]
+    assert table["expected_best"].iloc[0] == pytest.approx(row(result, "none")["mean"])
+
+
 def test_without_a_baseline_nothing_is_compared():
     result = Study({"a": 0.7, "b": 0.8}).evaluate()
     assert (result.outcomes["verdict"] == "not compared").all()
@@ -255,6 +337,31 @@ def test_weighted_scores_where_they_are_undefined(metric):
     np.testing.assert_allclose(found, expected)
 
 
+def test_joint_interval_against_resampling_by_hand():
+    """Rows and seeds drawn by their numbers, scored by scikit-learn, at the percentiles of fewer resamples."""
+    rng = np.random.default_rng(4)
+    truth = rng.integers(0, 2, 60)
+    base, arm = (np.where(rng.random((6, 60)) < right, truth, 1 - truth) for right in (0.6, 0.8))
+    means = []
+    for _ in range(600):
+        rows, seeds = rng.integers(0, 60, 60), rng.integers(0, 6, 6)
+        scores = [
+            [matthews_corrcoef(truth[rows], each[seed][rows]) for seed in range(6) if seed in seeds]
+            for each in (arm, base)
+        ]
+        counts = np.bincount(seeds, minlength=6)
+        means.append(np.average(np.subtract(*scores), weights=counts[counts > 0]))
+    low, high = joint_intervals("mcc", truth, base, arm)
+    assert (low, high) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])), abs=0.05)
+    assert joint_intervals("mcc", truth, base, arm) == (low, high)
+
+
+def test_joint_interval_where_no_resample_defines_a_score():
+    constant = np.ones((3, 4))
+    found = joint_intervals("pearson", np.arange(4.0), constant, 2 * constant)
+    assert np.isnan(found).all()
+
+
 def test_joint_interval_covers_the_rows_and_seeds_it_did_not_see():
     """The spread over repeated studies, with new rows and seeds each time, is what the interval should tell."""
     rng = np.random.default_rng(1)
@@ -290,3 +397,13 @@ def test_rendering():
     latex = outcomes_latex(result)
     assert r"a\_b" in latex
     assert r"\toprule" in latex
+
+
+def test_latex_tells_conditions_apart():
+    study = Study({"none": 0.7, "a": 0.8})
+    both = pd.concat([study.runs, study.runs.assign(clip="off")], ignore_index=True)
+    result = evaluate(both, study.predictions.__getitem__, study.dev())
+    rows = [line.split(" & ") for line in outcomes_latex(result).splitlines() if "&" in line]
+    clip = rows[0].index("clip")
+    assert [row[clip] for row in rows[1:]] == ["1.0", "1.0", "off", "off"]
+    assert "clip" not in outcomes_latex(study.evaluate())
