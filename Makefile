@@ -1,11 +1,13 @@
 # Each of demo, test, check, figures, docs and bench sets up what it needs: a virtual environment with pinned versions.
 #   PYTHON=python3.12   another interpreter (3.11 or newer)
 #   TORCH=skip          keep the torch that this interpreter already has (a CUDA build, say)
-#   DATA=DIR            folder of GLUE's official TSV files, for figures and bench
+#   DATA=DIR            folder of GLUE's official TSV files, for figures, bench and study
+#   TREC=DIR            folder of TREC's official files, for study
 
 PYTHON ?= python3
 VENV ?= .venv
 DATA ?= ../shared/data/glue
+TREC ?= ../shared/data/trec
 TORCH ?= pinned
 BIN := $(VENV)/bin
 GALLERY := glue/cola@dev glue/mrpc@dev glue/rte@dev glue/sst2@dev
@@ -18,7 +20,7 @@ VENV_OPTIONS :=
 CONSTRAINTS := constraints.txt
 endif
 
-.PHONY: demo test check figures docs bench clean
+.PHONY: demo test check figures docs bench study clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/cls-analysis demo --out demo
@@ -46,6 +48,13 @@ bench: $(VENV)/bench.installed
 	$(BIN)/python benchmarks/tables.py
 	$(BIN)/python benchmarks/normalization.py
 	$(BIN)/python benchmarks/heads.py
+
+# Heads on frozen vectors, about two hours on two cores; resumes where it was stopped.
+study: $(VENV)/demo.installed
+	for grid in head-adamw head-sgd; do \
+	  $(BIN)/cls-analysis finetune embedded glue/cola glue/rte glue/mrpc glue/sst2 trec:$(TREC) --data-dir $(DATA) \
+	    --grid docs/study/$$grid.toml --out study/$$grid || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) demo dist
