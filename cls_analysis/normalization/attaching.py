@@ -68,9 +68,9 @@ def attach_norm(model: Any, norm: Norm, position: str = "cls", *, label: str | N
     """
     if position not in POSITIONS:
         raise OptionError(unknown_name("position", position, POSITIONS))
+    sites = find_sites(model)
     if position in attached_norms(model):
         raise OptionError(f"there is a norm at {position!r} already; detach_norm(model) takes it away")
-    sites = find_sites(model)
     if position not in sites:
         raise OptionError(f"{type(model).__name__}: its head is one linear layer, there is no position {position!r}")
     site = sites[position]

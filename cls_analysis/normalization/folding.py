@@ -21,7 +21,8 @@ TOLERANCE = 1e-5
 def fold_norm(model: Any) -> Any:
     """A new, plain Hugging Face model without norms and with the same logits in evaluation.
 
-    For y = (x − shift)·gain, the layer's weight W becomes W·diag(gain), or W·gainᵀ, and its bias b − W'·shift.
+    For y = (x − shift)·gain, the layer's weight W becomes W·diag(gain), or W·gainᵀ, and its bias b − W'·shift. A model
+    in half precision is folded, and given, in float32.
 
     Raises
     ------
@@ -40,6 +41,8 @@ def fold_norm(model: Any) -> Any:
     if not found:
         raise OptionError(f"{type(model).__name__} has no attached norm to fold")
     affine = {position: _affine(norm) for position, (_, norm) in found.items()}
+    if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
+        model = copy.deepcopy(model).float()
     folded = detach_norm(copy.deepcopy(model)).eval()
     for position, (shift, gain) in affine.items():
         name = model.config.cls_norm[position]["linear"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -72,6 +73,14 @@ class Norm(nn.Module, ABC):
     def extra_repr(self) -> str:
         """What ``print(model)`` shows."""
         return ", ".join(f"{key}={value}" for key, value in {"dim": self.dim, **self.options()}.items())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        # model.half() moves everything; statistics stay in float32 and only follow to the device.
+        def keep(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
+
+        return super()._apply(keep, recurse)
 
 
 class NoNorm(Norm):

@@ -49,7 +49,8 @@ def save_classifier(model: Any, folder: str | Path) -> Path:
     try:
         with quiet_transformers():
             model.save_pretrained(part)
-        again = load_classifier(part).to(next(model.parameters()).device)
+        like = next(model.parameters())
+        again = load_classifier(part).to(like.device, like.dtype)
         if not torch.equal(dummy_logits(again), dummy_logits(model)):
             raise ClsAnalysisError(f"{folder}: the saved classifier gives other logits than the one in memory")
         if folder.exists():

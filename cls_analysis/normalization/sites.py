@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cls_analysis.encoder.loading import quiet_transformers
-from cls_analysis.errors import OptionError
+from cls_analysis.errors import OptionError, one_line
 from cls_analysis.normalization.norms import UNSEEN
 
 #: ``cls``: the raw vector, before any dropout in front of the head's first linear layer; ``pooled``: what the next
@@ -51,16 +51,25 @@ def find_sites(model: Any) -> dict[str, Site]:
     Raises
     ------
     OptionError
-        If no linear layer reads the vector of one token.
+        If no linear layer reads the vector of one token, or the model is no sequence classifier.
     """
+    name = type(model).__name__
+    if not hasattr(model, "config") or not hasattr(model, "base_model"):
+        raise OptionError(f"{name}: expected a sequence classifier of transformers")
     with _watching(model) as run:
-        calls, states, logits = _trace(model, run)
+        try:
+            calls, states, logits = _trace(model, run)
+        except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+            raise OptionError(
+                f"{name}: expected a sequence classifier of transformers; a batch of {ROWS} rows of {TOKENS} tokens "
+                f"did not give logits ({one_line(error, 160)})"
+            ) from error
         head = [call for call in calls if _reaches(call, run, logits)]
     first = next((i for i, call in enumerate(head) if _is_token(call.x, states)), None)
     if first is None:
         raise OptionError(
-            f"{type(model).__name__}: none of its linear layers reads the last hidden state of one token, as [CLS] is "
-            "read (does it average over tokens?); a norm has no place there"
+            f"{name}: none of its linear layers reads the last hidden state of one token, as [CLS] is "
+            "read (does it average over tokens, or classify each?); a norm has no place there"
         )
     return {
         position: Site(position, call.name, call.dropout)
@@ -116,7 +125,7 @@ def _dummy_ids(model: Any) -> Tensor:
     known = [i for i in range(min(size, 1_000)) if i != model.config.pad_token_id]
     # The same token at the first place of each row, as [CLS] is, and others behind it.
     ids = torch.tensor(
-        [[known[(7 * row + 11 * token + 3) % len(known)] for token in range(TOKENS)] for row in range(3)]
+        [[known[(7 * row + 11 * token + 3) % len(known)] for token in range(TOKENS)] for row in range(ROWS)]
     )
     ids[:, 0] = getattr(model, "cls_token_id", None) or known[0]
     return ids

@@ -326,6 +326,20 @@ def test_a_model_that_averages_is_refused(profile):
         ca.attach_norm(model, norm_of("scale", profile))
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.nn.Linear(DIM, 2), "Linear: expected a sequence classifier"),
+        (lambda: tiny.make_model("bert"), "BertModel: expected a sequence classifier.* no attribute 'logits'"),
+        (lambda: tiny.make_model("bert", kind="BertForTokenClassification"), "or classify each"),
+        (lambda: tiny.make_model("bert", kind="BertForMultipleChoice"), "3 rows of 8 tokens did not give logits"),
+    ],
+)
+def test_what_is_no_sequence_classifier_is_refused(make, message, profile):
+    with pytest.raises(OptionError, match=message):
+        ca.attach_norm(make(), norm_of("scale", profile))
+
+
 def test_width_and_position_are_checked():
     model = classifiers.make_classifier("bert")
     with pytest.raises(OptionError, match="reads 32 dimensions, the norm has 5"):
@@ -476,6 +490,25 @@ def test_a_trainers_checkpoint_comes_back(profile, tmp_path):
     norm = attached_norms(again)["cls"][1]
     assert int(norm.n_updates) == 6
     assert not torch.equal(norm.weight, torch.ones(DIM))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["batchnorm", "isobn", "standardize", "whiten"])
+def test_a_model_in_half_precision_keeps_its_statistics_whole(kind, dtype, profile, tmp_path):
+    model, batch = classifiers.make_classifier("bert"), classifiers.make_batch("bert")
+    norm = norm_of(kind, profile)
+    ca.attach_norm(model, norm).to(dtype).train()
+    model(**batch).loss.backward()
+    assert {buffer.dtype for buffer in norm.buffers()} <= {torch.float32, torch.int64}
+    whole = copy.deepcopy(model).float().eval()(**batch).logits.detach()
+    half = model.eval()(**batch).logits
+    assert half.dtype == dtype
+    assert torch.allclose(half.float(), whole, rtol=0.0, atol=0.1 * float(whole.abs().max()))
+    again = ca.load_classifier(ca.save_classifier(model, tmp_path / "half"))
+    assert torch.equal(again(**batch).logits, whole)
+    folded = ca.fold_norm(model)
+    assert folded.dtype == torch.float32
+    assert torch.allclose(folded(**batch).logits, whole, rtol=0.0, atol=1e-5 * float(whole.abs().max()))
 
 
 def test_bfloat16_autocast(profile):
