@@ -89,8 +89,11 @@ def train_frozen(
             for bank in of_norm_banks:
                 bank.step(step, z, target, _Graph(h, normalised, mask) if log else None)
     for label, of_norm_banks in banks.items():
+        dev = seeded[label].on_dev(frozen.dev)
+        plans = [plan_steps(len(frozen.dev), shared.recipe.batch_size, 1, run.seed_order) for run in shared.of_seed]
+        by_batches = seeded[label].on_dev_by_batches(frozen.dev, plans)
         for bank in of_norm_banks:
-            yield from bank.results(seeded[label].on_dev(frozen.dev))
+            yield from bank.results(dev, by_batches)
 
 
 class _Shared:
@@ -99,7 +102,8 @@ class _Shared:
     def __init__(self, frozen: Frozen, runs: Sequence[RunSettings], seeds: Sequence[int]) -> None:
         recipe = runs[0].recipe
         self.frozen, self.recipe = frozen, recipe
-        of_seed = [next(run for run in runs if run.seed == seed) for seed in seeds]
+        #: A run of each seed.
+        self.of_seed = of_seed = [next(run for run in runs if run.seed == seed) for seed in seeds]
         self.plans = [
             plan_steps(len(frozen.train), recipe.batch_size, recipe.epochs, run.seed_order) for run in of_seed
         ]
@@ -148,6 +152,18 @@ class _SeededNorm:
     def on_dev(self, x: Tensor) -> list[Tensor]:
         """Development rows as each seed's norm has them in evaluation."""
         return [norm.eval().forward(x) for norm in self.norms]
+
+    @torch.no_grad()
+    def on_dev_by_batches(self, x: Tensor, plans: Sequence[list[NDArray[np.int64]]]) -> list[Tensor] | None:
+        """Development rows with the statistics of the batches of each seed's plan; None where that is the same."""
+        if not self.norms[0].modes_differ:
+            return None
+        found = [torch.empty_like(x) for _ in self.norms]
+        for norm, plan, rows_out in zip(self.norms, plans, found, strict=True):
+            training = copy.deepcopy(norm).train()
+            for rows in plan:
+                rows_out[rows] = training.forward(x[rows])
+        return found
 
 
 @dataclass(frozen=True)
@@ -264,14 +280,18 @@ class _Bank:
             "top10_share": torch.stack(share, dim=1),
         }
 
-    def results(self, dev: Sequence[Tensor]) -> Iterator[tuple[RunSettings, RunResult]]:
-        """Predictions and measures of each run; ``dev`` has one tensor, or one a seed."""
+    def results(
+        self, dev: Sequence[Tensor], by_batches: Sequence[Tensor] | None
+    ) -> Iterator[tuple[RunSettings, RunResult]]:
+        """Predictions and measures of each run; ``dev`` has one tensor, or one a seed, and so has ``by_batches``."""
         exploded = count_explosions(self.norms.reshape(self.shared.n_steps, -1).numpy()).reshape(self.norms.shape[1:])
         steps = self._step_arrays()
         for s, seed in enumerate(self.seeds):
-            logits = dev[s if len(dev) > 1 else 0] @ self.weight[s] + self.bias[s]
+            logits = self._logits(s, dev)
+            logits_by_batches = None if by_batches is None else self._logits(s, by_batches)
             for v, (clip, rate) in enumerate(self.variants):
-                predicted = _predictions(logits[:, v * self.classes : (v + 1) * self.classes])
+                columns = slice(v * self.classes, (v + 1) * self.classes)
+                of_batches = None if logits_by_batches is None else _predictions(logits_by_batches[:, columns])
                 norms = self.norms[:, s, v].numpy()
                 counts = {
                     "steps": self.shared.n_steps,
@@ -284,7 +304,11 @@ class _Bank:
                 table = pd.DataFrame({name: values[:, s, v] for name, values in steps.items()})
                 table.insert(0, "learning_rate", rate * np.array([each["rate_factor"] for each in self.logged]))
                 table.insert(0, "step", [each["step"] for each in self.logged])
-                yield self.runs[seed, clip, rate], RunResult(predicted, table, counts)
+                result = RunResult(_predictions(logits[:, columns]), table, counts, by_batches=of_batches)
+                yield self.runs[seed, clip, rate], result
+
+    def _logits(self, seed: int, rows: Sequence[Tensor]) -> Tensor:
+        return rows[seed if len(rows) > 1 else 0] @ self.weight[seed] + self.bias[seed]
 
     def _step_arrays(self) -> dict[str, NDArray[Any]]:
         """Measures at the logged steps, each (logged, seeds, variants); the loss is the mean since the one before."""

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cls_analysis.errors import DataError
+from cls_analysis.finetuning.records import BY_BATCHES, PREDICTION
 from cls_analysis.finetuning.resampling import joint_intervals
 from cls_analysis.moments import Array
 from cls_analysis.statistics.paired import (
@@ -25,6 +26,7 @@ from cls_analysis.statistics.paired import (
     smallest_p,
     spreads,
 )
+from cls_analysis.tasks.metrics import score
 
 #: What tells conditions apart, within which arms are compared; and what tells arms apart.
 CONDITION = ("model", "task", "head", "train", "position", "optimizer", "clip")
@@ -69,11 +71,10 @@ class Outcomes:
 
 def evaluate(
     runs: pd.DataFrame,
-    predictions: Callable[[str], NDArray[Any]],
+    predictions: Callable[[str], Mapping[str, NDArray[Any]]],
     dev: Mapping[str, DevRows],
     *,
     baseline: str = BASELINE,
-    partial: bool = False,
 ) -> Outcomes:
     """Compare the arms of a grid.
 
@@ -83,21 +84,17 @@ def evaluate(
         As ``runs.csv``. The first metric of a task chooses the learning rate: the one with the best mean
         ``score_select`` over all seeds (undefined scores count as 0; of equal ones, the smaller).
     predictions : callable
-        Gives a run's development predictions (n,) by its ``run_id``.
+        Gives a run's development predictions (n,) by its ``run_id``, as ``read_predictions`` does.
     dev : mapping of task name -> DevRows
     baseline : str
         Label of the arm that the others of its condition are compared with.
-    partial : bool
-        Leave out conditions whose grids are unfinished, and name them in the notes.
 
     Raises
     ------
     DataError
-        If arms of a condition have other seeds or rates: an unfinished grid. With ``partial``, if all are unfinished.
+        If arms of a condition have other seeds or rates: an unfinished grid.
     """
     notes: list[str] = []
-    if partial:
-        runs, notes = _finished(runs)
     rates = rates_table(runs)
     chosen = runs.merge(rates.loc[rates["chosen"], [*ARM, "metric", "learning_rate", "rate_at_edge"]])
     records = []
@@ -157,19 +154,6 @@ def _check_complete(runs: pd.DataFrame) -> None:
             raise DataError(f"{_name(key)}: {lack}: arms are compared on the same seeds and rates; finish the grid")
 
 
-def _finished(runs: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The runs of conditions whose grids are finished, and a note on each of the others."""
-    runs = runs.reset_index(drop=True)
-    notes, left_out = [], []
-    for key, condition in runs.groupby(list(CONDITION), sort=False):
-        if lack := _lack(condition):
-            notes.append(f"{_name(key)}: {lack}: left out until its grid is finished")
-            left_out += list(condition.index)
-    if notes and len(left_out) == len(runs):
-        raise DataError(f"no condition is finished; {notes[0]}")
-    return runs.drop(index=left_out), notes
-
-
 def _lack(condition: pd.DataFrame) -> str | None:
     """What keeps the arms of a condition from being compared: a seed or a rate that some have and others have not."""
     seeds, rates = set(condition["seed"]), set(condition["learning_rate"])
@@ -185,14 +169,16 @@ def _lack(condition: pd.DataFrame) -> str | None:
 
 
 def _compare(
-    condition: pd.DataFrame, predictions: Callable[[str], NDArray[Any]], rows: DevRows, baseline: str
+    condition: pd.DataFrame, predictions: Callable[[str], Mapping[str, NDArray[Any]]], rows: DevRows, baseline: str
 ) -> Iterator[dict[str, Any]]:
     """One record an arm, for one metric of a condition."""
-    metric = str(condition["metric"].iloc[0])
+    metric, label = str(condition["metric"].iloc[0]), rows.label[rows.report]
     by_norm = {str(norm): arm.sort_values("seed") for norm, arm in condition.groupby("norm", sort=False)}
     base = by_norm.get(baseline)
     for norm, arm in by_norm.items():
+        of_arm = [predictions(run) for run in arm["run_id"]]
         record = {name: arm[name].iloc[0] for name in ARM} | {"metric": metric} | _summary(arm)
+        record["mode_gap"] = _mode_gap(metric, label, arm["score_report"].to_numpy(), of_arm, rows.report)
         record |= {"baseline": baseline if base is not None else None, "n_paired": 0}
         record |= dict.fromkeys(COMPARED, float("nan"))
         if base is None or norm == baseline:
@@ -201,8 +187,8 @@ def _compare(
         both = np.isfinite(arm["score_report"].to_numpy()) & np.isfinite(base["score_report"].to_numpy())
         pairs = arm[both], base[both]
         x, y = (each["score_report"].to_numpy() for each in pairs)
-        stacked = [np.array([predictions(run)[rows.report] for run in each["run_id"]]) for each in pairs]
-        joint = joint_intervals(metric, rows.label[rows.report], stacked[1], stacked[0])
+        stacked = [np.array([predictions(run)[PREDICTION][rows.report] for run in each["run_id"]]) for each in pairs]
+        joint = joint_intervals(metric, label, stacked[1], stacked[0])
         yield record | _differences(x, y) | dict(zip(("joint_low", "joint_high"), joint, strict=True))
 
 
@@ -229,6 +215,16 @@ def _summary(arm: pd.DataFrame) -> dict[str, Any]:
         "majority": arm["majority"].iloc[0],
         "n_degenerate": int(arm["degenerate"].sum()),
     }
+
+
+def _mode_gap(
+    metric: str, label: NDArray[Any], scores: Array, runs: Sequence[Mapping[str, NDArray[Any]]], report: NDArray[Any]
+) -> float:
+    """Mean score with the batches' own statistics, minus the one with running ones; NaN where they do not differ."""
+    if not runs or not all(BY_BATCHES in run for run in runs):
+        return float("nan")
+    gaps = np.array([score(metric, label, run[BY_BATCHES][report]) for run in runs]) - scores
+    return float(gaps[np.isfinite(gaps)].mean()) if np.isfinite(gaps).any() else float("nan")
 
 
 def _differences(x: Array, y: Array) -> dict[str, float]:

@@ -21,6 +21,8 @@ from cls_analysis.finetuning.settings import RunSettings
 from cls_analysis.tasks import Task
 
 RUN, PREDICTIONS, STEPS, MOMENTS = "run.json", "predictions.safetensors", "steps.csv", "moments.csv"
+#: What a run predicts in evaluation, and with the statistics of batches instead of running ones.
+PREDICTION, BY_BATCHES = "prediction", "by_batches"
 #: A pre-clip gradient norm above so many times its running median is called an explosion.
 EXPLOSION = 10.0
 #: Steps of the running median, and the fewest that give one.
@@ -49,6 +51,8 @@ class RunResult:
         How the vectors are distributed as they move; None where they are frozen.
     notes : dict
         Times and whatever else is worth keeping, outside of the tables.
+    by_batches : array (n_dev,), or None
+        Predictions where the norm takes each batch's own statistics, as in training; None where it never does.
     """
 
     predictions: NDArray[Any]
@@ -56,6 +60,7 @@ class RunResult:
     counts: dict[str, float]
     moments: pd.DataFrame | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    by_batches: NDArray[Any] | None = None
 
 
 def run_folder(out: Path, settings: RunSettings) -> Path:
@@ -76,8 +81,11 @@ def write_run(
     shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
     also(folder)
+    predictions = {PREDICTION: result.predictions}
+    if result.by_batches is not None:
+        predictions[BY_BATCHES] = result.by_batches
     with whole_file(folder / PREDICTIONS) as temporary:
-        safetensors.numpy.save_file({"prediction": result.predictions}, temporary)
+        safetensors.numpy.save_file(predictions, temporary)
     write_text(folder / STEPS, result.steps.to_csv(index=False, float_format="%.6g"))
     if result.moments is not None:
         write_text(folder / MOMENTS, result.moments.to_csv(index=False, float_format="%.6g"))
@@ -143,8 +151,8 @@ def read_record(out: Path, settings: RunSettings) -> dict[str, Any]:
     return record
 
 
-def read_predictions(out: Path, run_id: str) -> NDArray[Any]:
-    """Development predictions of a run, shape (n_dev,).
+def read_predictions(out: Path, run_id: str) -> dict[str, NDArray[Any]]:
+    """Development predictions of a run, each of shape (n_dev,): ``PREDICTION``, and ``BY_BATCHES`` if it has any.
 
     Raises
     ------
@@ -153,7 +161,8 @@ def read_predictions(out: Path, run_id: str) -> NDArray[Any]:
     """
     path = out / "runs" / run_id / PREDICTIONS
     try:
-        return safetensors.numpy.load_file(path)["prediction"]
+        predictions: dict[str, NDArray[Any]] = safetensors.numpy.load_file(path)
+        return {PREDICTION: predictions.pop(PREDICTION)} | predictions
     except (OSError, KeyError, safetensors.SafetensorError) as error:
         raise DataError(f"{path}: cannot be read ({one_line(error, 120)}); remove its folder to run it again") from None
 

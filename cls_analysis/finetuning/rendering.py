@@ -19,7 +19,10 @@ METRIC_NAMES = {
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
-HEADINGS = ("norm", "rate", "mean ± std", "worst to best", "degenerate", "difference", "95 % interval", "p", "verdict")
+HEADINGS = (
+    *("norm", "rate", "mean ± std", "worst to best", "degenerate", "difference"),
+    *("95 %, seeds", "95 %, seeds and rows", "p", "verdict"),
+)
 HOW_TO_READ = (
     "Scores are those of the reporting half of the development rows, at each arm's own learning rate, which the other "
     "half chose; * marks a rate at the edge of those tried. Differences are to the baseline at the same seeds. "
@@ -40,6 +43,12 @@ def outcomes_markdown(result: Outcomes) -> str:
             known = "" if np.isnan(majority) else f"; always naming the majority's class gives {majority:.3f}"
             parts.append(f"{METRIC_NAMES[metric]}, {rows['n_seeds'].iloc[0]} seeds{known}")
             parts.append(_table([_cells(row) for row in rows.to_dict("records")]))
+            if gaps := [
+                f"{row['norm']} {_number(row['mode_gap'], sign=True)}"
+                for row in rows.to_dict("records")
+                if np.isfinite(row["mode_gap"])
+            ]:
+                parts.append(f"With each batch's own statistics instead of the running ones: {', '.join(gaps)}.")
     if result.notes:
         parts.append("\n".join(f"- {note}" for note in result.notes))
     return "\n\n".join(parts) + "\n"
@@ -88,6 +97,7 @@ def _cells(row: Mapping[Any, Any]) -> list[str]:
         degenerate,
         _number(row["difference"], sign=True),
         _interval(row["ci_low"], row["ci_high"]),
+        _interval(row["joint_low"], row["joint_high"]),
         _p(row["p_holm"]),
         str(row["verdict"]),
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from cls_analysis.finetuning.models import Base, Rows, choose_trained
 from cls_analysis.finetuning.records import RunResult, count_explosions
 from cls_analysis.finetuning.settings import RunSettings
 from cls_analysis.matrices import profile_vectors
-from cls_analysis.normalization import attach_norm, make_norm
+from cls_analysis.normalization import attach_norm, attached_norms, make_norm
 from cls_analysis.normalization.heads import mean_loss
 from cls_analysis.normalization.making import OF_PROFILE
 from cls_analysis.normalization.norms import UNSEEN, Norm
@@ -80,13 +81,14 @@ def train_run(base: Base, data: Data, settings: RunSettings) -> tuple[Any, RunRe
             trainer.train()
     model.eval()
     predicted = steps.best if steps.best is not None else predict(model, data.dev)
+    by_batches = predict_by_batches(model, data.dev, settings) if norm.modes_differ and steps.best is None else None
     counts, table = steps.finish()
     notes = {
         "seconds": time.perf_counter() - start,
         "untrained": list(base.untrained),
         "threads": torch.get_num_threads(),
     }
-    return model, RunResult(predicted, table, counts, pd.DataFrame(steps.moments), notes)
+    return model, RunResult(predicted, table, counts, pd.DataFrame(steps.moments), notes, by_batches)
 
 
 def make_run_norm(model: Any, site: Site, data: Data, settings: RunSettings) -> Norm:
@@ -116,18 +118,40 @@ def vectors_at(model: Any, site: Site, rows: Rows) -> NDArray[np.float32]:
 
 def predict(model: Any, rows: Rows) -> NDArray[Any]:
     """Class numbers, or values, of all rows, in evaluation mode, shape (n,)."""
+    return _predictions(model, rows, _outputs(model, rows))
+
+
+def predict_by_batches(model: Any, rows: Rows, settings: RunSettings) -> NDArray[Any]:
+    """The same, but each batch normalised by its own statistics, as in training; the norm's are left as they are.
+
+    Batches are drawn as training's are: of rows in their order, or by length, statistics would be others.
+    """
+    norm = attached_norms(model)[settings.position][1]
+    state = copy.deepcopy(norm.state_dict())
+    plan = plan_steps(len(rows), settings.recipe.batch_size, 1, settings.seed_order)
+    try:
+        return _predictions(model, rows, _outputs(model, rows, plan, training=norm))
+    finally:
+        norm.load_state_dict(state)
+
+
+def _predictions(model: Any, rows: Rows, outputs: Iterator[tuple[NDArray[np.int64], Tensor]]) -> NDArray[Any]:
     logits = np.empty((len(rows), model.config.num_labels), dtype=np.float64)
-    for batch, output in _outputs(model, rows):
+    for batch, output in outputs:
         logits[batch] = output.float().cpu().numpy()
     return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
 
 
 @torch.no_grad()
-def _outputs(model: Any, rows: Rows) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-    """Numbers of the rows of a batch, and their logits; the model's mode is put back."""
+def _outputs(
+    model: Any, rows: Rows, batches: Iterable[NDArray[np.int64]] | None = None, training: Norm | None = None
+) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+    """Numbers of the rows of a batch, and their logits, with one norm ``training``; modes are put back."""
     device = next(model.parameters()).device
     with evaluating(model):
-        for batch in rows.by_length():
+        if training is not None:
+            training.train()
+        for batch in rows.by_length() if batches is None else batches:
             inputs = {name: tensor.to(device) for name, tensor in rows.batch(batch).items() if name != "labels"}
             yield batch, model(**inputs).logits
 

@@ -36,9 +36,12 @@ class Norm(nn.Module, ABC):
         As ``make_norm`` takes it.
     dim : int
         Number of dimensions d.
+    modes_differ : bool
+        Whether training normalises by other statistics than evaluation does.
     """
 
     name: str
+    modes_differ = False
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -80,7 +83,7 @@ class Norm(nn.Module, ABC):
             moved = fn(tensor)
             return tensor.to(moved.device) if moved.dtype in (torch.float16, torch.bfloat16) else moved
 
-        return super()._apply(keep, recurse)
+        return super()._apply(keep, recurse)  # type: ignore[no-untyped-call]
 
 
 class NoNorm(Norm):
@@ -172,7 +175,8 @@ class TrackedNorm(Norm):
     """A normalisation by statistics of the batches, which it follows by exponential averages.
 
     A batch of one row in training uses the running statistics and leaves them as they are, and so does one that is not
-    finite (half precision overflowed): ``n_skipped`` counts those.
+    finite (half precision overflowed): ``n_skipped`` counts those. With gradient accumulation, or on several devices, a
+    batch is what one forward pass sees: two halves of a batch are normalised, and followed, one after the other.
     """
 
     n_updates: Tensor
@@ -226,6 +230,7 @@ class Center(TrackedNorm):
     """``center``: minus the batch's mean; in evaluation minus the running mean (0 before the first batch), affine."""
 
     name = "center"
+    modes_differ = True
     running_mean: Tensor
 
     def __init__(self, dim: int, *, momentum: float = MOMENTUM) -> None:
@@ -257,6 +262,7 @@ class BatchNorm(TrackedNorm):
     """
 
     name = "batchnorm"
+    modes_differ = True
     running_mean: Tensor
     running_var: Tensor
 

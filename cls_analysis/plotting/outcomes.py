@@ -117,7 +117,8 @@ def draw_outcomes(table: pd.DataFrame, subtitle: str) -> Figure:
     """Every seed a dot, joined over the arms; the bar of an arm is the interval of its difference to the baseline.
 
     It is drawn around the baseline's mean (the grey line), so that a bar that leaves the line out stands for an
-    interval that leaves 0 out. Crosses are degenerate runs; the dotted line is the majority's class.
+    interval that leaves 0 out. Crosses are degenerate runs; the dotted line is the majority's class, a number in the
+    corner where it lies too far from the dots.
     """
     tasks = list(dict.fromkeys(table["task"]))
     arms = int(table.groupby("task")["norm"].nunique().max())
@@ -154,7 +155,7 @@ def _name_marks(figure: Figure, table: pd.DataFrame) -> None:
         base = table["baseline"].dropna().iloc[0]
         marks.append(Line2D([], [], color=GREY, linewidth=0.6, label=f"mean of '{base}'"))
         marks.append(Line2D([], [], color=GREY, linewidth=1.6, marker="_", label="difference (95 %)"))
-    if table["majority"].notna().any():
+    if any(_is_near(panel) for _, panel in table.groupby("task", sort=False)):
         marks.append(Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="majority's class"))
     if table["degenerate"].any():
         marks.append(Line2D([], [], color=GREY, linestyle="", marker="x", markersize=4.0, label="degenerate run"))
@@ -177,12 +178,22 @@ def _draw_arms(ax: Axes, panel: pd.DataFrame) -> None:
         ax.plot((i + shift)[broken], y[broken], "x", color=style["color"], markersize=4.0)
         _draw_interval(ax, i + 0.18, arm.iloc[0], panel, style["color"])
     majority = panel["majority"].iloc[0]
-    if np.isfinite(majority):
+    if _is_near(panel):
         ax.axhline(majority, color=GREY, linestyle=":", linewidth=0.8, zorder=0)
+    elif np.isfinite(majority):
+        label = f"majority's class: {majority:.3f}"
+        ax.annotate(label, (0.99, 0.02), xycoords="axes fraction", ha="right", color=GREY, fontsize="x-small")
     ax.set_xticks(range(len(norms)), [legend_label(norm) for norm in norms])
     metric = str(panel["metric"].iloc[0])
     ax.set_ylabel(AXES.get(metric, metric))
     ax.set_xlim(-0.5, len(norms) - 0.4)
+
+
+def _is_near(panel: pd.DataFrame) -> bool:
+    """Whether the majority's score can be drawn as a line without pressing the dots together."""
+    scores, majority = panel["score_report"], panel["majority"].iloc[0]
+    span = scores.max() - scores.min()
+    return bool(scores.min() - span <= majority <= scores.max() + span)
 
 
 def _draw_interval(ax: Axes, x: float, arm: pd.Series[float], panel: pd.DataFrame, colour: str) -> None:

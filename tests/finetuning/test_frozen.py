@@ -58,7 +58,10 @@ def make_norms(frozen, names):
 
 
 def by_hand(frozen, run, norm):
-    """One run as anybody would write it; gives loss and gradient norm by step, and the development logits."""
+    """One run as anybody would write it; gives loss and gradient norm by step, and the development logits.
+
+    Those come twice: in evaluation, and with torch's batch norm, or the mean alone, by the batches of a plan.
+    """
     task, recipe = frozen.task, run.recipe
     norm = copy.deepcopy(norm).train()
     torch.manual_seed(run.seed_head)
@@ -95,7 +98,14 @@ def by_hand(frozen, run, norm):
         schedule.step()
         losses.append(loss.item())
     with torch.no_grad():
-        return losses, norms, outputs, linear(norm.eval()(frozen.dev))
+        by_batches = torch.empty(len(frozen.dev), task.num_labels)
+        for rows in plan_steps(len(frozen.dev), recipe.batch_size, 1, run.seed_order):
+            h = frozen.dev[rows]
+            scaled = (
+                nn.functional.batch_norm(h, None, None, training=True) if run.norm == "batchnorm" else h - h.mean(0)
+            )
+            by_batches[rows] = linear(scaled)
+        return losses, norms, outputs, linear(norm.eval()(frozen.dev)), by_batches
 
 
 ALL = ("none", "scale", "center", "standardize", "batchnorm", "layernorm", "l2norm", "isobn", "whiten")
@@ -113,7 +123,7 @@ def test_every_run_is_the_one_that_its_own_loop_gives(classes, optimizer):
     results = {run: result for run, result in train_frozen(frozen, runs, norms) for run in [run.run_id]}
     assert len(results) == len(runs)
     for run in runs:
-        losses, gradients, outputs, logits = by_hand(frozen, run, norms[run.norm])
+        losses, gradients, outputs, logits, by_batches = by_hand(frozen, run, norms[run.norm])
         result = results[run.run_id]
         assert result.counts["steps"] == len(losses)
         at = result.steps["step"].to_numpy()
@@ -126,6 +136,11 @@ def test_every_run_is_the_one_that_its_own_loop_gives(classes, optimizer):
             assert np.array_equal(result.predictions, logits.argmax(dim=1).numpy())
         else:
             np.testing.assert_allclose(result.predictions, logits[:, 0].numpy(), rtol=1e-3, atol=1e-4)
+        assert (result.by_batches is not None) == (run.norm in ("center", "batchnorm"))
+        if result.by_batches is not None and classes > 1:
+            assert np.array_equal(result.by_batches, by_batches.argmax(dim=1).numpy())
+        elif result.by_batches is not None:
+            np.testing.assert_allclose(result.by_batches, by_batches[:, 0].numpy(), rtol=1e-3, atol=1e-4)
         share = float(np.mean(np.array(gradients) > run.clip)) if run.clip else 0.0
         assert result.counts["clipped_share"] == pytest.approx(share)
 

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from cls_analysis.errors import DataError
 from cls_analysis.finetuning.outcomes import DevRows, evaluate, rates_table
-from cls_analysis.finetuning.records import COLUMNS
+from cls_analysis.finetuning.records import COLUMNS, PREDICTION
 from cls_analysis.finetuning.rendering import outcomes_latex, outcomes_markdown
 from cls_analysis.finetuning.resampling import joint_intervals, weighted_scores
 from cls_analysis.tasks.metrics import score
@@ -42,7 +42,7 @@ class Study:
 
     def rows(self, task, arm, rate, seed, predicted, metrics):
         run_id = f"{task}-{arm}-{rate}-{seed}"
-        self.predictions[run_id] = predicted
+        self.predictions[run_id] = {PREDICTION: predicted}
         majority = np.full(int(self.report.sum()), np.bincount(self.truth).argmax())
         values = dict.fromkeys(COLUMNS, 0) | {
             "model": "m", "task": task, "head": "linear", "train": "head", "norm": arm, "position": "cls",
@@ -155,7 +155,7 @@ def test_degenerate_runs_stay_in_the_means_and_are_counted():
     study = Study({"none": 0.8}, metrics=("accuracy", "mcc"), seeds=6)
     rows = list(study.runs.to_dict("records"))
     for seed in range(6):
-        predicted = np.ones(N_DEV, dtype=int) if seed == 0 else study.predictions[f"made-none-0.1-{seed}"]
+        predicted = np.ones(N_DEV, dtype=int) if seed == 0 else study.predictions[f"made-none-0.1-{seed}"][PREDICTION]
         rows += study.rows("made", "a", 0.1, seed, predicted, ("accuracy", "mcc"))
     study.runs = pd.DataFrame(rows)
     found = row(study.evaluate(), "a", "mcc")
@@ -209,22 +209,18 @@ def test_arms_that_tried_other_rates_are_refused():
     assert not result.outcomes["rate_at_edge"].any()
 
 
-def test_partial_leaves_out_unfinished_conditions_and_names_them():
-    whole, broken = (Study({"none": 0.7, "a": 0.8}, task=name, rng=i) for i, name in enumerate("xy"))
-    lacking = broken.runs[~((broken.runs["norm"] == "a") & (broken.runs["seed"] == 3))]
-    runs = pd.concat([lacking, whole.runs])
-    predictions = (whole.predictions | broken.predictions).__getitem__
-    dev = whole.dev("x") | broken.dev("y")
-    result = evaluate(runs, predictions, dev, partial=True)
-    assert set(result.outcomes["task"]) == {"x"}
-    (note,) = result.notes
-    assert "y, linear head" in note
-    assert "a at rate 0.1 lacks seed 3" in note
-    alone = evaluate(whole.runs, predictions, dev)
-    pd.testing.assert_frame_equal(result.outcomes, alone.outcomes)
-    assert evaluate(whole.runs, predictions, dev, partial=True).notes == []
-    with pytest.raises(DataError, match="no condition is finished; y, linear head"):
-        evaluate(lacking, predictions, dev, partial=True)
+def test_case_19_the_gap_between_the_modes_is_shown():
+    study = Study({"none": 0.7, "tracked": 0.7}, seeds=3)
+    for seed in range(3):
+        right = study.truth.copy()
+        right[np.flatnonzero(study.report)[: 5 * seed]] ^= 1
+        study.predictions[f"made-tracked-0.1-{seed}"]["by_batches"] = right
+    result = study.evaluate()
+    n = study.report.sum()
+    found = row(result, "tracked")
+    assert found["mode_gap"] == pytest.approx(np.mean([1.0, 1 - 5 / n, 1 - 10 / n]) - found["mean"])
+    assert np.isnan(row(result, "none")["mode_gap"])
+    assert f"instead of the running ones: tracked {found['mode_gap']:+.3f}." in outcomes_markdown(result)
 
 
 def test_an_arm_without_any_score_is_not_compared():
@@ -392,7 +388,9 @@ def test_rendering():
     text = outcomes_markdown(result)
     assert "## made: m, linear head, head trained alone, norm at cls, adamw, clip 1.0" in text
     (line,) = [line for line in text.splitlines() if line.startswith("| a_b") and "better" in line][:1]
-    assert line.count("|") == 10
+    found = row(result, "a_b")
+    for low, high in (("ci_low", "ci_high"), ("joint_low", "joint_high")):
+        assert f"| {found[low]:+.3f} to {found[high]:+.3f} " in line
     assert len({len(each) for each in text.splitlines() if each.startswith("|")}) <= 2
     latex = outcomes_latex(result)
     assert r"a\_b" in latex

@@ -18,7 +18,7 @@ from cls_analysis.finetuning.frozen import Frozen, train_frozen
 from cls_analysis.finetuning.measures import block_of, moments_of
 from cls_analysis.finetuning.models import Base, choose_trained
 from cls_analysis.finetuning.settings import Recipe, RunSettings
-from cls_analysis.finetuning.training import Data, train_run
+from cls_analysis.finetuning.training import Data, predict_by_batches, train_run
 from cls_analysis.normalization import attached_norms
 from cls_analysis.tasks import load_task
 
@@ -173,7 +173,21 @@ def test_a_frozen_encoder_gives_what_training_on_its_vectors_gives(bases, task, 
         np.testing.assert_allclose(run.steps[measure], batched.steps[measure], rtol=2e-3, atol=1e-6, err_msg=measure)
     np.testing.assert_allclose(run.steps["gradient_ratio_head"], batched.steps["gradient_ratio_head"], rtol=2e-3)
     assert np.array_equal(run.predictions, batched.predictions)
+    assert (run.by_batches is not None) == (norm == "batchnorm")
+    if norm == "batchnorm":
+        assert np.array_equal(run.by_batches, batched.by_batches)
     assert run.counts["clipped_share"] == batched.counts["clipped_share"]
+
+
+def test_case_19_looking_at_batches_leaves_the_running_statistics(bases, task):
+    base = bases()
+    data, settings = Data.of(base, task), settings_of(task, norm="batchnorm")
+    model, run = train_run(base, data, settings)
+    before = weights(model)
+    again = predict_by_batches(model, data.dev, settings)
+    assert np.array_equal(again, run.by_batches)
+    assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
+    assert not any(module.training for module in model.modules())
 
 
 def test_gradients_at_the_output_are_autograds(bases, task):

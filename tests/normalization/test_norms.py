@@ -149,6 +149,19 @@ def test_case_19_batchnorm_by_hand():
     torch.testing.assert_close(norm.eval()(x).ravel(), expected, atol=1e-4, rtol=0)
 
 
+def test_case_37_halves_of_a_batch_are_normalised_one_after_the_other():
+    x = torch.tensor([[0.0], [2.0], [10.0], [12.0]])
+    whole, halves = make_norm("batchnorm", dim=1), make_norm("batchnorm", dim=1)
+    expected = torch.tensor([-1.1767, -0.7845, 0.7845, 1.1767])
+    torch.testing.assert_close(whole(x).ravel(), expected, atol=1e-4, rtol=0)
+    assert (whole.running_mean.item(), whole.running_var.item()) == pytest.approx((0.6, 4.366667))
+    torch.testing.assert_close(
+        torch.cat([halves(x[:2]), halves(x[2:])]).ravel(), torch.tensor([-1.0, 1, -1, 1]), atol=1e-4, rtol=0
+    )
+    assert (halves.running_mean.item(), halves.running_var.item()) == pytest.approx((1.19, 1.19))
+    assert halves.n_updates == 2
+
+
 def test_batchnorm_with_learned_weights_is_affine(batch):
     norm = make_norm("batchnorm", dim=DIM, affine=True)
     norm(batch)

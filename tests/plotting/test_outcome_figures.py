@@ -131,6 +131,11 @@ def test_names_do_not_touch(tasks, arms):
 def test_marks_are_named_where_there_are_any():
     named = legend_texts(draw_outcomes(outcomes_table(*tables()), SUBTITLE))
     assert named == ["mean of 'none'", "difference (95 %)", "majority's class", "degenerate run"]
+    scores, outcomes = tables(majority=0.2)
+    figure = draw_outcomes(outcomes_table(scores, outcomes), SUBTITLE)
+    assert all(ax.get_ylim()[0] > 0.4 for ax in figure.axes)  # not pressed flat by a line far below
+    assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["majority's class: 0.200"] * 2
+    assert "majority's class" not in [text.get_text() for text in figure.legends[0].get_texts()]
     scores, outcomes = tables(majority=np.nan)
     table = outcomes_table(scores.assign(degenerate=False), outcomes)
     assert legend_texts(draw_outcomes(table, SUBTITLE)) == named[:2]

@@ -176,7 +176,7 @@ def test_all_predictions_alike_are_flagged(study):
 def _predictions(planned, run_id):
     from cls_analysis.finetuning.records import read_predictions
 
-    return read_predictions(planned.out, run_id)
+    return read_predictions(planned.out, run_id)["prediction"]
 
 
 def test_whole_models_are_kept_where_asked_for(study):
