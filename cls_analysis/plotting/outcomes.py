@@ -117,8 +117,8 @@ def draw_outcomes(table: pd.DataFrame, subtitle: str) -> Figure:
     """Every seed a dot, joined over the arms; the bar of an arm is the interval of its difference to the baseline.
 
     It is drawn around the baseline's mean (the grey line), so that a bar that leaves the line out stands for an
-    interval that leaves 0 out. Crosses are degenerate runs; the dotted line is the majority's class, a number in the
-    corner where it lies too far from the dots.
+    interval that leaves 0 out. Crosses are degenerate runs; the dotted line is the majority's class, a number below
+    the panel where it lies too far from the dots.
     """
     tasks = list(dict.fromkeys(table["task"]))
     arms = int(table.groupby("task")["norm"].nunique().max())
@@ -181,8 +181,7 @@ def _draw_arms(ax: Axes, panel: pd.DataFrame) -> None:
     if _is_near(panel):
         ax.axhline(majority, color=GREY, linestyle=":", linewidth=0.8, zorder=0)
     elif np.isfinite(majority):
-        label = f"majority's class: {majority:.3f}"
-        ax.annotate(label, (0.99, 0.02), xycoords="axes fraction", ha="right", color=GREY, fontsize="x-small")
+        ax.set_xlabel(f"majority's class: {majority:.3f}", color=GREY)
     ax.set_xticks(range(len(norms)), [legend_label(norm) for norm in norms])
     metric = str(panel["metric"].iloc[0])
     ax.set_ylabel(AXES.get(metric, metric))
@@ -192,8 +191,8 @@ def _draw_arms(ax: Axes, panel: pd.DataFrame) -> None:
 def _is_near(panel: pd.DataFrame) -> bool:
     """Whether the majority's score can be drawn as a line without pressing the dots together."""
     scores, majority = panel["score_report"], panel["majority"].iloc[0]
-    span = scores.max() - scores.min()
-    return bool(scores.min() - span <= majority <= scores.max() + span)
+    half = (scores.max() - scores.min()) / 2
+    return bool(scores.min() - half <= majority <= scores.max() + half)
 
 
 def _draw_interval(ax: Axes, x: float, arm: pd.Series[float], panel: pd.DataFrame, colour: str) -> None:
