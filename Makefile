@@ -49,12 +49,18 @@ bench: $(VENV)/bench.installed
 	$(BIN)/python benchmarks/normalization.py
 	$(BIN)/python benchmarks/heads.py
 
-# Heads on frozen vectors, about two hours on two cores; resumes where it was stopped.
+# Heads on frozen vectors, then whole encoders, about two hours each on two cores; resumes where it was stopped.
+STUDY := $(BIN)/cls-analysis finetune embedded --data-dir $(DATA)
+WHOLE := $(STUDY) trec:$(TREC) --jobs 2
+
 study: $(VENV)/demo.installed
 	for grid in head-adamw head-sgd; do \
-	  $(BIN)/cls-analysis finetune embedded glue/cola glue/rte glue/mrpc glue/sst2 trec:$(TREC) --data-dir $(DATA) \
-	    --grid docs/study/$$grid.toml --out study/$$grid || exit 1; \
+	  $(STUDY) glue/cola glue/rte glue/mrpc glue/sst2 trec:$(TREC) --grid docs/study/$$grid.toml --out study/$$grid || exit 1; \
 	done
+	$(WHOLE) glue/sst2 --grid docs/study/pilot.toml --out study/pilot
+	$(WHOLE) glue/sst2 --grid docs/study/full.toml --rates-from study/pilot --out study/full
+	$(WHOLE) --grid docs/study/unclipped.toml --rates-from study/pilot --out study/unclipped
+	$(WHOLE) --grid docs/study/stock.toml --out study/stock
 
 clean:
 	rm -rf $(VENV) demo dist
