@@ -386,10 +386,12 @@ def finetune(
 
     Example: cls-analysis finetune bert-base-uncased glue/rte --norms none,batchnorm,standardize --seeds 10 --out study
     """
-    from cls_analysis.workflows import finetuning as work
+    from cls_analysis.workflows.finetuning import plan_study, remarks, run_study
+    from cls_analysis.workflows.grids import merge_options, model_and_tasks, read_grid_file
     from cls_analysis.workflows.options import EncoderOptions, TextOptions
+    from cls_analysis.workflows.outcomes import write_outcomes
 
-    given = work.read_grid_file(grid) if grid else {}
+    given = read_grid_file(grid) if grid else {}
     flags = {
         "norms": tuple(norms or ()),
         "positions": tuple(_names(positions)),
@@ -407,10 +409,10 @@ def finetune(
         "early_stopping": early_stopping,
         "metric": metric,
     }
-    study = work.plan_study(
-        *work.model_and_tasks(model, tasks, given),
+    study = plan_study(
+        *model_and_tasks(model, tasks, given),
         out,
-        options=work.merge_options(flags, given),
+        options=merge_options(flags, given),
         text_options=TextOptions(
             data_dir=data_dir,
             text_column=text_column,
@@ -431,10 +433,10 @@ def finetune(
         rates_from=rates_from,
         save_models=save_models,
     )
-    for line in work.remarks(study):
+    for line in remarks(study):
         _note(line)
-    work.run_study(study, jobs=jobs, progress=run_bar, note=_note)
-    outcome = work.write_outcomes(study)
+    run_study(study, jobs=jobs, progress=run_bar, note=_note)
+    outcome = write_outcomes(study)
     typer.echo(outcome.text, nl=False)
     for path in outcome.files:
         _note(f"wrote {path}")

@@ -36,7 +36,8 @@ def outcomes_markdown(result: Outcomes) -> str:
     """All outcomes, one table per condition and metric."""
     parts = ["# Outcomes", HOW_TO_READ]
     for key, condition in result.outcomes.groupby(list(CONDITION), sort=False):
-        parts.append(f"## {condition_title(dict(zip(CONDITION, key, strict=True)))}")
+        named = dict(zip(CONDITION, key, strict=True))
+        parts.append(f"## {named['task']}: {condition_title(named)}")
         for metric in dict.fromkeys(condition["metric"]):
             rows = condition[condition["metric"] == metric]
             majority = rows["majority"].iloc[0]
@@ -73,14 +74,14 @@ def outcomes_latex(result: Outcomes) -> str:
     return str(frame.to_latex(index=False, escape=True))
 
 
-def condition_title(condition: Mapping[str, Any]) -> str:
-    """A condition in words."""
+def condition_title(condition: Mapping[Any, Any]) -> str:
+    """A condition in words, but for its task."""
     trained = {"all": "all trained", "head": "head trained alone"}.get(
         condition["train"], f"{condition['train']} trained"
     )
     clip = "no clipping" if condition["clip"] == "off" else f"clip {condition['clip']}"
     return (
-        f"{condition['task']}: {condition['model']}, {condition['head']} head, {trained}, norm at "
+        f"{condition['model']}, {condition['head']} head, {trained}, norm at "
         f"{condition['position']}, {condition['optimizer']}, {clip}"
     )
 

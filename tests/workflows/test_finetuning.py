@@ -17,18 +17,11 @@ import tiny
 import cls_analysis as ca
 from cls_analysis.errors import DataError, OptionError
 from cls_analysis.finetuning.records import COLUMNS
-from cls_analysis.workflows.finetuning import (
-    FinetuneOptions,
-    merge_options,
-    model_and_tasks,
-    plan_study,
-    read_grid_file,
-    remarks,
-    run_study,
-    write_outcomes,
-)
+from cls_analysis.workflows.finetuning import plan_study, remarks, run_study
 from cls_analysis.workflows.folding import fold_checkpoint
+from cls_analysis.workflows.grids import FinetuneOptions, merge_options, model_and_tasks, read_grid_file
 from cls_analysis.workflows.options import EncoderOptions
+from cls_analysis.workflows.outcomes import write_outcomes
 
 FROZEN = {"head": "linear", "train": "head", "seeds": 3, "epochs": 2, "batch_size": 8, "learning_rates": (0.01, 0.1)}
 WHOLE = {"head": "linear", "train": "all", "seeds": 2, "epochs": 1, "batch_size": 8, "learning_rates": (1e-3,)}
