@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.stats
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cls_analysis.comparison.pairs import (
     correlation_null,
@@ -100,7 +100,7 @@ def rsa_spearman(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
     ranks = [scipy.stats.rankdata(_distances(rows, first, second)) for rows in (a, b)]
     if any(np.ptp(each) == 0 for each in ranks):
         return float("nan")
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(scipy.stats.pearsonr(*ranks).statistic)
 
 
 def debiased_cka(x: ArrayLike, y: ArrayLike, *, count: int = SUBSAMPLES, seed: int = 0) -> Similarity:
@@ -226,7 +226,7 @@ def _mean_cosine(unit: Array) -> float:
     return float((total @ total - n) / (n * (n - 1)))
 
 
-def _distances(unit: Array, first: Array, second: Array) -> Array:
+def _distances(unit: Array, first: NDArray[np.int64], second: NDArray[np.int64]) -> Array:
     """1 − cosine of pairs of rows."""
     distances = np.empty(len(first))
     for start in range(0, len(first), PAIRS_AT_ONCE):
