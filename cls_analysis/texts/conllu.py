@@ -142,7 +142,8 @@ class _Reader:
             head = 0 if columns[HEAD] == "0" else places.get(columns[HEAD])
             if head is None:
                 raise DataError(
-                    f"{self.where}, line {number}: head {columns[HEAD]!r} of word {columns[ID]} is no word of its sentence"
+                    f"{self.where}, line {number}: head {columns[HEAD]!r} of word {columns[ID]} is no word of its "
+                    "sentence"
                 )
             heads.append(head)
         if heads.count(0) != 1:
