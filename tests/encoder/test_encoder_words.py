@@ -40,7 +40,7 @@ def test_spans_are_those_of_transformers(minilm):
 
 
 def test_case_44_words_without_pieces_shift_no_others(minilm):
-    found = tokenize_words(minilm, [["Hello", "", "unbelievable", "​", "!"]], max_length=64, segments=True)
+    found = tokenize_words(minilm, [["Hello", "", "unbelievable", "\u200b", "!"]], max_length=64, segments=True)
     (spans,) = found.spans
     assert spans.tolist() == [[1, 2], [-1, -1], [2, 3], [-1, -1], [3, 4]]
     assert minilm.convert_ids_to_tokens(found.tokenized.ids[0])[1:4] == ["hello", "unbelievable", "!"]
