@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cls_analysis.diagnosis import Diagnosis, Finding, Limits, diagnose
     from cls_analysis.encoder import Encoder
     from cls_analysis.errors import ClsAnalysisError
-    from cls_analysis.extraction import compute_profile, extract_vectors
+    from cls_analysis.extraction import compute_profile, extract_tokens, extract_vectors
     from cls_analysis.matrices import profile_matrix, profile_vectors
     from cls_analysis.moments import Moments
     from cls_analysis.normalization import (
@@ -44,6 +44,7 @@ _HOMES = {
     "describe": "statistics",
     "detach_norm": "normalization",
     "diagnose": "diagnosis",
+    "extract_tokens": "extraction",
     "extract_vectors": "extraction",
     "fold_norm": "normalization",
     "load_classifier": "normalization",
@@ -70,6 +71,7 @@ __all__ = [
     "describe",
     "detach_norm",
     "diagnose",
+    "extract_tokens",
     "extract_vectors",
     "fold_norm",
     "load_classifier",

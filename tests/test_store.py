@@ -11,9 +11,9 @@ import safetensors.numpy
 import safetensors.torch
 import tiny
 
-from cls_analysis import extract_vectors, extraction, load_texts
+from cls_analysis import extract_vectors, load_texts
 from cls_analysis.errors import ClsAnalysisError, DataError, ProfileError
-from cls_analysis.extraction import Extraction, profile_blocks
+from cls_analysis.extraction import Extraction, blocks, profile_blocks
 from cls_analysis.provenance import Provenance
 from cls_analysis.store import MANIFEST, StoredBlock, VectorStore, load_vectors, store_key
 from cls_analysis.workflows.extract import _stored, extract
@@ -25,7 +25,7 @@ TEXTS = tiny.words(*[4, 9, 1, 6, 3] * 3)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of four rows: fifteen rows make four."""
-    monkeypatch.setattr(extraction, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 4)
 
 
 @pytest.fixture

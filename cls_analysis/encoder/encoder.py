@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from cls_analysis.checkpoints import find_checkpoint
-from cls_analysis.encoder import limits, tokens
+from cls_analysis.encoder import limits, tokens, words
 from cls_analysis.encoder.loading import load_config, load_model, load_tokenizer, quiet_transformers
 from cls_analysis.encoder.tokens import Batch, Tokenized
 from cls_analysis.errors import ClsAnalysisError, LoadingError, OptionError, unknown_name
@@ -191,6 +191,10 @@ class Encoder:
         tokens.check_range(tokenized.ids, row_ids, None, self._vocabulary)
         return tokenized
 
+    def tokenize_words(self, sentences: Sequence[Sequence[str]]) -> words.WordPieces:
+        """Sentences of words as tokens, and the pieces of each word; see ``words.tokenize_words``."""
+        return words.tokenize_words(self.tokenizer, sentences, max_length=self.max_length, segments=self._segments)
+
     def collate(self, tokenized: Tokenized, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
         """A right-padded batch of ``rows``."""
         pad_segment = getattr(self.tokenizer, "pad_token_type_id", 0)
@@ -235,7 +239,7 @@ class Encoder:
         checked = self._check(batch)
         attended = checked["attention_mask"].bool()
         with self.evaluating():
-            states = self._states(checked, self.resolve_layers(layers))
+            states = self.states(checked, self.resolve_layers(layers))
             width = attended.shape[1]
             return {
                 layer: state[:, :width][attended.to(state.device)].float().cpu().numpy()
@@ -261,7 +265,7 @@ class Encoder:
         """
         if self.source == "pooler":
             return {layers[-1]: self._forward(batch, False).pooler_output.float().clone()}
-        states = self._states(batch, layers)
+        states = self.states(batch, layers)
         if self.source == "mean":
             mask = batch["attention_mask"].to(self.device)[..., None]
             width = mask.shape[1]
@@ -270,8 +274,11 @@ class Encoder:
         rows = torch.arange(len(position), device=self.device)
         return {layer: state[rows, position].float() for layer, state in states.items()}
 
-    def _states(self, batch: Batch, layers: Sequence[int]) -> dict[int, torch.Tensor]:
-        """Hidden states (rows, tokens, hidden_size) of the layers asked for."""
+    def states(self, batch: Batch, layers: Sequence[int]) -> dict[int, torch.Tensor]:
+        """Hidden states (rows, tokens, hidden_size) of the layers asked for, on the device.
+
+        Call it inside ``evaluating()``.
+        """
         inner = [layer for layer in layers if layer < self.n_layers]
         output = self._forward(batch, bool(inner))
         states = {layer: output.hidden_states[layer] for layer in inner}

@@ -13,10 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cls_analysis import compute_profile, extract_vectors, extraction, load_texts
+from cls_analysis import compute_profile, extract_vectors, load_texts
 from cls_analysis.encoder.tokens import positions_of
 from cls_analysis.errors import ClsAnalysisError, DataError, OptionError
-from cls_analysis.extraction import Extraction, plan_batches, profile_blocks, shard_blocks
+from cls_analysis.extraction import Extraction, blocks, plan_batches, profile_blocks, shard_blocks
 from cls_analysis.profiles import RowSums
 
 LENGTHS = (3, 11, 1, 7, 7, 19, 2, 5, 13, 4, 6, 1, 17, 9, 3, 8, 2, 14, 10, 5, 3, 12)
@@ -25,7 +25,7 @@ LENGTHS = (3, 11, 1, 7, 7, 19, 2, 5, 13, 4, 6, 1, 17, 9, 3, 8, 2, 14, 10, 5, 3, 
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of four rows."""
-    monkeypatch.setattr(extraction, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 4)
 
 
 @pytest.fixture
@@ -407,7 +407,7 @@ def test_sums_on_a_device_are_those_on_the_cpu(case):
         "constant": np.where(np.arange(8) == 3, np.float32(14.3), rows),
         "huge": rows * np.float32(1e30),
     }[case].astype(np.float32)
-    expected, found = RowSums.of(rows), extraction._reduce_on_device(torch.from_numpy(rows))
+    expected, found = RowSums.of(rows), blocks._reduce_on_device(torch.from_numpy(rows))
     assert found.n_zero == expected.n_zero
     arrays = [
         (sums.moments.to_arrays() | {"u": sums.unit_sum, "uu": sums.unit_square_sum}) for sums in (expected, found)
