@@ -48,6 +48,7 @@ bench: $(VENV)/bench.installed
 	$(BIN)/python benchmarks/tables.py
 	$(BIN)/python benchmarks/normalization.py
 	$(BIN)/python benchmarks/heads.py
+	$(BIN)/python benchmarks/similarity.py
 
 # Heads on frozen vectors, then whole encoders, about two hours each on two cores; resumes where it was stopped.
 STUDY := $(BIN)/cls-analysis finetune embedded --data-dir $(DATA)
