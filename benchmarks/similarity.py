@@ -1,4 +1,4 @@
-"""RSA and CKA of two sets of vectors against what they cannot do without: the cosine matrices, the products of features.
+"""RSA and CKA of two sets of vectors against what they cannot do without: cosine matrices, products of features.
 
     python benchmarks/similarity.py [--rsa-rows 5000] [--cka-rows 100000] [--dim 768] [--repeats 3]
 
