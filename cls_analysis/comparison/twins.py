@@ -1,7 +1,7 @@
 """The same rows with outlier dimensions held down: what similarity remains is not owed to a few of them.
 
-A cosine is ruled by the one to five dimensions with the most energy (Timkey and van Schijndel 2021). A change that shows
-in the raw vectors alone is a change of those.
+A cosine is ruled by the one to five dimensions with the most energy (Timkey and van Schijndel 2021). A change that
+shows in the raw vectors alone is a change of those.
 """
 
 from __future__ import annotations
