@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, shortest_path
 
 from cls_analysis.errors import DataError
@@ -158,8 +158,8 @@ class _Reader:
         return Sentence(self.id, self.document, form, tag, tuple(heads), relation)
 
 
-def _edges(heads: tuple[int, ...]) -> coo_array:
+def _edges(heads: tuple[int, ...]) -> csr_array:
     """Matrix with a 1 for each word and its head."""
     word = [place for place, head in enumerate(heads) if head]
     head = [heads[place] - 1 for place in word]
-    return coo_array((np.ones(len(word)), (word, head)), shape=(len(heads), len(heads)))
+    return csr_array((np.ones(len(word)), (word, head)), shape=(len(heads), len(heads)))
