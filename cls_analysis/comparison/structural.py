@@ -150,7 +150,7 @@ def squared_distances(x: Tensor) -> Tensor:
 
 def _loss(probe: nn.Linear, data: ProbeData, rows: NDArray[np.int64], of_pairs: bool) -> Tensor:
     """Mean over sentences of the mean absolute error of a sentence's pairs, or words."""
-    x = probe(pad_sequence([data.vectors[row] for row in rows], batch_first=True))
+    x: Tensor = probe(pad_sequence([data.vectors[row] for row in rows], batch_first=True))
     lengths = torch.tensor([len(data.gold[row]) for row in rows])
     real = torch.arange(x.shape[1]) < lengths[:, None]
     if not of_pairs:
@@ -162,8 +162,7 @@ def _loss(probe: nn.Linear, data: ProbeData, rows: NDArray[np.int64], of_pairs: 
         k = len(data.gold[row])
         distances[place, :k, :k] = torch.from_numpy(data.gold[row].distances)
     error = (squared_distances(x) - distances).abs() * (real[:, :, None] & real[:, None])
-    mean: Tensor = (error.sum(dim=(1, 2)) / lengths**2).mean()
-    return mean
+    return (error.sum(dim=(1, 2)) / lengths**2).mean()
 
 
 @torch.no_grad()
