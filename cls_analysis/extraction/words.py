@@ -1,4 +1,4 @@
-"""Vectors of words: sentences through the frozen encoder, the pieces of each word averaged, or its first one taken."""
+"""Vectors of words: sentences through the frozen encoder; a word's pieces averaged, the first one, or all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cls_analysis.encoder import Encoder
 from cls_analysis.errors import DataError, OptionError, unknown_name
 from cls_analysis.extraction.blocks import BATCH_TOKENS, plan_batches
 
-PIECES = ("mean", "first")
+PIECES = ("mean", "first", "all")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class WordVectors:
     ----------
     vectors : dict of layer number -> float32 array (n, d)
     sentence, word : int64 arrays (n,)
-        Which word row i is of: its sentence, and its place there, both from 0; words without a vector are left out.
+        Which word row i is of: its sentence, and its place there, both from 0, in ascending order; words without a
+        vector are left out.
     n_empty : int
         Words of which the tokenizer makes no piece.
     n_cut : int
@@ -55,8 +56,8 @@ def extract_tokens(
         Words of each sentence.
     layers : "all", int or list of int
         Which layers, all computed in one pass; layer 0, the embeddings, is of meaning for tokens.
-    pieces : {"mean", "first"}
-        Mean of a word's pieces (Hewitt and Manning 2019), or the first one.
+    pieces : {"mean", "first", "all"}
+        Mean of a word's pieces (Hewitt and Manning 2019), the first one, or a row for each.
     batch_tokens : int, optional
         Tokens of a batch, padding included.
 
@@ -81,6 +82,8 @@ def extract_tokens(
     if not kept.any():
         raise DataError(f"none of {len(spans):,} words has a piece of its own within {encoder.max_length} tokens")
     sentence, word, spans = sentence[kept], word[kept], spans[kept]
+    if pieces == "all":
+        sentence, word, spans = _apart(sentence, word, spans)
     rows_of = np.searchsorted(sentence, np.arange(len(sentences) + 1))
     chosen = encoder.resolve_layers(layers)
     vectors = {layer: np.empty((len(spans), encoder.hidden_size), dtype=np.float32) for layer in chosen}
@@ -97,6 +100,15 @@ def extract_tokens(
             where = int(sentence[np.argmin(finite)])
             raise DataError(f"layer {layer}: the vector of a word of sentence {where} is not finite")
     return WordVectors(vectors, sentence, word, found.n_empty, found.n_cut)
+
+
+def _apart(*words: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    """Sentence, word and span of each piece, from those of each word."""
+    sentence, word, spans = words
+    counts = spans[:, 1] - spans[:, 0]
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    start = np.repeat(spans[:, 0], counts) + within
+    return np.repeat(sentence, counts), np.repeat(word, counts), np.stack([start, start + 1], axis=1)
 
 
 def _of_words(tokens: torch.Tensor, spans: NDArray[np.int64], pieces: str) -> NDArray[np.float32]:

@@ -18,13 +18,14 @@ def minilm():
     return ca.Encoder.from_pretrained("embedded", device="cpu")
 
 
-@pytest.mark.parametrize("pieces", ["mean", "first"])
+@pytest.mark.parametrize("pieces", ["mean", "first", "all"])
 def test_words_of_a_real_encoder(minilm, pieces):
     sentences = [["Unbelievably", "anti-establishment", "!"], ["the", "cat", "supercalifragilistic", "sat"]]
     found = ca.extract_tokens(minilm, sentences, pieces=pieces)
     assert list(found.vectors) == list(range(7))
-    assert found.sentence.tolist() == [0, 0, 0, 1, 1, 1, 1]
-    assert found.word.tolist() == [0, 1, 2, 0, 1, 2, 3]
+    if pieces != "all":
+        assert found.sentence.tolist() == [0, 0, 0, 1, 1, 1, 1]
+        assert found.word.tolist() == [0, 1, 2, 0, 1, 2, 3]
     # The sentence alone, its words given apart.
     for number, words in enumerate(sentences):
         encoded = minilm.tokenizer(words, is_split_into_words=True, return_tensors="pt")
@@ -33,10 +34,12 @@ def test_words_of_a_real_encoder(minilm, pieces):
         ids = encoded.word_ids()
         for word in range(len(words)):
             tokens = [place for place, each in enumerate(ids) if each == word]
-            (row,) = np.flatnonzero((found.sentence == number) & (found.word == word))
+            rows = np.flatnonzero((found.sentence == number) & (found.word == word))
             for layer, state in enumerate(states):
-                expected = state[0, tokens].mean(dim=0) if pieces == "mean" else state[0, tokens[0]]
-                np.testing.assert_allclose(found.vectors[layer][row], expected.numpy(), atol=2e-5, rtol=1e-4)
+                expected = state[0, tokens]
+                if pieces != "all":
+                    expected = expected.mean(dim=0, keepdim=True) if pieces == "mean" else expected[:1]
+                np.testing.assert_allclose(found.vectors[layer][rows], expected.numpy(), atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "longformer", "albert", "modernbert"])
