@@ -191,9 +191,13 @@ class Encoder:
         tokens.check_range(tokenized.ids, row_ids, None, self._vocabulary)
         return tokenized
 
-    def tokenize_words(self, sentences: Sequence[Sequence[str]]) -> words.WordPieces:
+    def tokenize_words(
+        self, sentences: Sequence[Sequence[str]], pairs: Sequence[Sequence[str]] | None = None
+    ) -> words.WordPieces:
         """Sentences of words as tokens, and the pieces of each word; see ``words.tokenize_words``."""
-        return words.tokenize_words(self.tokenizer, sentences, max_length=self.max_length, segments=self._segments)
+        return words.tokenize_words(
+            self.tokenizer, sentences, pairs, max_length=self.max_length, segments=self._segments
+        )
 
     def collate(self, tokenized: Tokenized, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
         """A right-padded batch of ``rows``."""

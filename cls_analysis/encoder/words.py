@@ -37,9 +37,14 @@ class WordPieces:
 
 
 def tokenize_words(
-    tokenizer: Any, sentences: Sequence[Sequence[str]], *, max_length: int, segments: bool
+    tokenizer: Any,
+    sentences: Sequence[Sequence[str]],
+    pairs: Sequence[Sequence[str]] | None = None,
+    *,
+    max_length: int,
+    segments: bool,
 ) -> WordPieces:
-    """Tokenise sentences of words.
+    """Tokenise sentences of words, or pairs of them, whose words are numbered on through the second one.
 
     Words are joined by single spaces and found again by their characters, which every fast tokenizer keeps track of.
     A piece belongs to the word of its first character that is no space.
@@ -51,16 +56,25 @@ def tokenize_words(
     """
     if not tokenizer.is_fast:
         raise DataError(f"{type(tokenizer).__name__} does not say which characters a piece is of: a fast one is needed")
-    texts = [" ".join(words) for words in sentences]
-    tokenized = tokenize(tokenizer, texts, None, max_length=max_length, segments=segments, row_ids=range(len(texts)))
+    sides = [sentences] if pairs is None else [sentences, pairs]
+    texts = [[" ".join(words) for words in side] for side in sides]
+    tokenized = tokenize(
+        tokenizer,
+        texts[0],
+        None if pairs is None else texts[1],
+        max_length=max_length,
+        segments=segments,
+        row_ids=range(len(sentences)),
+    )
     whole = _offsets(tokenizer, texts, None)
     spans, n_empty, n_cut = [], 0, 0
-    for row, words in enumerate(sentences):
-        found = _spans(texts[row], words, whole[row])
+    for row in range(len(sentences)):
+        words = [side[row] for side in sides]
+        found = _spans(words, whole[row])
         n_empty += int((found[:, 0] < 0).sum())
-        if tokenized.cut[row]:
-            (short,) = _offsets(tokenizer, [texts[row]], max_length)
-            left = _spans(texts[row], words, short)
+        if tokenized.cut[row] or tokenized.cut_pair[row]:
+            (short,) = _offsets(tokenizer, [[side[row]] for side in texts], max_length)
+            left = _spans(words, short)
             broken = (left[:, 1] - left[:, 0] != found[:, 1] - found[:, 0]) | (left[:, 0] < 0)
             n_cut += int((broken & (found[:, 0] >= 0)).sum())
             found = np.where(broken[:, None], -1, left)
@@ -68,34 +82,39 @@ def tokenize_words(
     return WordPieces(tokenized, spans, n_empty, n_cut)
 
 
-def _offsets(tokenizer: Any, texts: Sequence[str], max_length: int | None) -> list[list[tuple[int, int] | None]]:
-    """First and last character of each token; None for the marks that the tokenizer adds."""
+#: Side, first character and the one behind the last, of a token of a text; None for the marks that a tokenizer adds.
+Place = tuple[int, int, int] | None
+
+
+def _offsets(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int | None) -> list[list[Place]]:
+    """The place of each token of each row; ``texts`` has one list a side."""
     encoded = tokenizer(
-        list(texts),
-        truncation=max_length is not None,
+        *[list(side) for side in texts],
+        truncation="longest_first" if max_length is not None else False,
         max_length=max_length,
         return_offsets_mapping=True,
         return_attention_mask=False,
         verbose=False,
     )
     return [
-        [tuple(span) if side == 0 else None for span, side in zip(spans, encoded.sequence_ids(row), strict=True)]
+        [None if side is None else (side, *span) for span, side in zip(spans, encoded.sequence_ids(row), strict=True)]
         for row, spans in enumerate(encoded["offset_mapping"])
     ]
 
 
-def _spans(text: str, words: Sequence[str], offsets: Sequence[tuple[int, int] | None]) -> NDArray[np.int64]:
+def _spans(sides: Sequence[Sequence[str]], places: Sequence[Place]) -> NDArray[np.int64]:
     """First token of each word and the one behind its last; −1 where it has none."""
-    ends = np.cumsum([len(word) + 1 for word in words])  # with the space behind it
-    spans = np.full((len(words), 2), -1, dtype=np.int64)
-    for token, offset in enumerate(offsets):
-        if offset is None:
+    texts = [" ".join(words) for words in sides]
+    ends = [np.cumsum([len(word) + 1 for word in words]) for words in sides]  # with the space behind each
+    spans = np.full((sum(map(len, sides)), 2), -1, dtype=np.int64)
+    for token, place in enumerate(places):
+        if place is None:
             continue
-        start, stop = offset
-        start += len(text[start:stop]) - len(text[start:stop].lstrip())
+        side, start, stop = place
+        start += len(texts[side][start:stop]) - len(texts[side][start:stop].lstrip())
         if start >= stop:
             continue  # a space alone
-        word = int(np.searchsorted(ends, start, side="right"))
+        word = int(np.searchsorted(ends[side], start, side="right")) + side * len(sides[0])
         if spans[word, 0] < 0:
             spans[word, 0] = token
         spans[word, 1] = token + 1

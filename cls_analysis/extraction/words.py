@@ -44,6 +44,8 @@ def extract_tokens(
     sentences: Sequence[Sequence[str]],
     layers: str | int | Iterable[int] = "all",
     *,
+    pairs: Sequence[Sequence[str]] | None = None,
+    only: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
     pieces: str = "mean",
     batch_tokens: int | None = None,
 ) -> WordVectors:
@@ -56,6 +58,10 @@ def extract_tokens(
         Words of each sentence.
     layers : "all", int or list of int
         Which layers, all computed in one pass; layer 0, the embeddings, is of meaning for tokens.
+    pairs : list of lists of str, optional
+        The second sentence of each, as for a classifier of pairs; its words are numbered on.
+    only : (sentence, word), int64 arrays (m,)
+        The words that are wanted; all by default. Memory goes with their number.
     pieces : {"mean", "first", "all"}
         Mean of a word's pieces (Hewitt and Manning 2019), the first one, or a row for each.
     batch_tokens : int, optional
@@ -74,11 +80,14 @@ def extract_tokens(
     """
     if pieces not in PIECES:
         raise OptionError(unknown_name("pieces", pieces, PIECES))
-    found = encoder.tokenize_words(sentences)
+    found = encoder.tokenize_words(sentences, pairs)
     sentence = np.repeat(np.arange(len(sentences)), [len(spans) for spans in found.spans])
     word = np.concatenate([np.arange(len(spans)) for spans in found.spans])
     spans = np.concatenate(found.spans)
     kept = spans[:, 0] >= 0
+    if only is not None:
+        width = int(word.max()) + 1
+        kept &= np.isin(sentence * width + word, only[0] * width + only[1])
     if not kept.any():
         raise DataError(f"none of {len(spans):,} words has a piece of its own within {encoder.max_length} tokens")
     sentence, word, spans = sentence[kept], word[kept], spans[kept]

@@ -69,6 +69,19 @@ def test_every_tokenizer(name):
             assert tokenizer.decode(ids[start:stop]).strip() == word
 
 
+def test_pairs_number_their_words_on(minilm):
+    first, second = ["the", "unbelievable", "cat"], ["sat", "", "supercalifragilistic"]
+    found = tokenize_words(minilm, [first], [second], max_length=64, segments=True)
+    encoded = minilm(" ".join(first), " ".join(second))
+    assert found.tokenized.ids[0] == encoded["input_ids"]
+    tokens = minilm.convert_ids_to_tokens(encoded["input_ids"])
+    read = ["".join(tokens[start:stop]).replace("##", "") if start >= 0 else None for start, stop in found.spans[0]]
+    assert read == ["the", "unbelievable", "cat", "sat", None, "supercalifragilistic"]
+    short = tokenize_words(minilm, [first], [second], max_length=9, segments=True)
+    assert (short.spans[0][:, 0] >= 0).tolist() == [True, True, True, True, False, False]
+    assert (short.n_cut, short.n_empty) == (1, 1)
+
+
 def test_a_slow_tokenizer_is_refused():
     class Slow:
         is_fast = False

@@ -59,6 +59,21 @@ def test_batches_do_not_matter(minilm):
     np.testing.assert_allclose(whole.vectors[6], parts.vectors[6], atol=2e-5)
 
 
+def test_only_some_words(minilm):
+    everything = ca.extract_tokens(minilm, SENTENCES, [0, 6])
+    rows = np.array([1, 3, 9])
+    found = ca.extract_tokens(minilm, SENTENCES, [0, 6], only=(everything.sentence[rows], everything.word[rows]))
+    assert np.array_equal(found.word, everything.word[rows])
+    assert np.array_equal(found.vectors[6], everything.vectors[6][rows])
+
+
+def test_words_of_pairs_are_read_as_a_classifier_reads_them(minilm):
+    found = ca.extract_tokens(minilm, [["a", "cat"]], [6], pairs=[["it", "purrs"]])
+    with torch.no_grad():
+        state = minilm.model(**minilm.tokenizer("a cat", "it purrs", return_tensors="pt")).last_hidden_state
+    np.testing.assert_allclose(found.vectors[6][:3], state[0, [1, 2, 4]].numpy(), atol=2e-5)
+
+
 def test_lost_words_are_counted_and_left_out(minilm):
     found = ca.extract_tokens(minilm, [["Hello", "", "unbelievable", "\u200b", "!"]], [0, 6])
     assert found.word.tolist() == [0, 2, 4]
