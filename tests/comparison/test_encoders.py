@@ -32,7 +32,7 @@ def moved(bert, tmp_path_factory):
     model = tiny.make_model("bert")
     with torch.no_grad():
         for parameter in model.encoder.layer[1].parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0))
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     folder = tiny.save(model, tiny.make_tokenizer("bert"), tmp_path_factory.mktemp("moved"))
     return ca.Encoder.from_pretrained(folder, device="cpu")
 

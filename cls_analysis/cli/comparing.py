@@ -1,0 +1,88 @@
+"""The command compare."""
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cls_analysis.cli.options import (
+    DATA_HELP,
+    DataDir,
+    Device,
+    Dtype,
+    Encoding,
+    First,
+    LabelColumn,
+    Limit,
+    MaxLength,
+    OnMissing,
+    PairColumn,
+    Revision,
+    TextColumn,
+    TrustRemoteCode,
+)
+from cls_analysis.cli.values import names, note
+
+
+def compare(
+    base: Annotated[str, typer.Argument(help="The encoder before: hub name, folder, or 'embedded'.")],
+    tuned: Annotated[list[str], typer.Argument(metavar="TUNED...", help="What it became; heads are left away.")],
+    data: Annotated[list[str], typer.Option(metavar="DATA", help=f"Texts to compare on; may be repeated. {DATA_HELP}")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for tables and figures.")],
+    stimuli: Annotated[list[str] | None, typer.Option(help="cls, tokens; both by default.")] = None,
+    words: Annotated[int, typer.Option(help="Words of a data set that are compared, two of a text at most.")] = 5_000,
+    subsamples: Annotated[int, typer.Option(help="Halves and quarters for each interval; 0 for none.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of the words, the subsamples and the random control.")] = 0,
+    control: Annotated[bool, typer.Option(help="Compare with a random network, too.")] = True,
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    max_length: MaxLength = None,
+    limit: Limit = None,
+    first: First = None,
+    data_dir: DataDir = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    encoding: Encoding = "utf-8",
+    on_missing: OnMissing = "error",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """How alike an encoder and what fine-tuning made of it are, layer by layer: RSA, CKA, Procrustes, with controls.
+
+    Example: cls-analysis compare bert-base-uncased tuned/ --data glue/mrpc@dev --data sample:sentiment --out changed
+    """
+    from cls_analysis.workflows.comparing import STIMULI, compare_encoders, summary
+    from cls_analysis.workflows.options import EncoderOptions, TextOptions
+
+    done = compare_encoders(
+        base,
+        tuned,
+        data,
+        out,
+        stimuli=names(stimuli) or STIMULI,
+        words=words,
+        subsamples=subsamples,
+        seed=seed,
+        control=control,
+        text_options=TextOptions(
+            data_dir=data_dir,
+            text_column=text_column,
+            pair_column=pair_column,
+            label_column=label_column,
+            encoding=encoding,
+            on_missing=on_missing,
+            limit=limit,
+            first=first,
+        ),
+        encoder_options=EncoderOptions(
+            dtype=dtype, device=device, max_length=max_length, revision=revision, trust_remote_code=trust_remote_code
+        ),
+        note=note,
+    )
+    typer.echo(summary(done))
+    for path in done.files:
+        note(f"wrote {path}")
