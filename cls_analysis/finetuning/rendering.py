@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ HEADINGS = (
     *("norm", "rate", "mean ± std", "worst to best", "degenerate", "difference"),
     *("95 %, seeds", "95 %, seeds and rows", "p", "verdict"),
 )
+SPREAD_HEADINGS = ("norm", "std", "difference of the distance", "p", "Brown-Forsythe p (assumes unpaired)")
 HOW_TO_READ = (
     "Scores are those of the reporting half of the development rows, at each arm's own learning rate, which the other "
     "half chose; * marks a rate at the edge of those tried. Differences are to the baseline at the same seeds. "
@@ -39,20 +40,24 @@ def outcomes_markdown(result: Outcomes) -> str:
         named = dict(zip(CONDITION, key, strict=True))
         parts.append(f"## {named['task']}: {condition_title(named)}")
         for metric in dict.fromkeys(condition["metric"]):
-            rows = condition[condition["metric"] == metric]
-            majority = rows["majority"].iloc[0]
-            known = "" if np.isnan(majority) else f"; always naming the majority's class gives {majority:.3f}"
-            parts.append(f"{METRIC_NAMES[metric]}, {rows['n_seeds'].iloc[0]} seeds{known}")
-            parts.append(_table([_cells(row) for row in rows.to_dict("records")]))
-            if gaps := [
-                f"{row['norm']} {_number(row['mode_gap'], sign=True)}"
-                for row in rows.to_dict("records")
-                if np.isfinite(row["mode_gap"])
-            ]:
-                parts.append(f"With each batch's own statistics instead of the running ones: {', '.join(gaps)}.")
+            parts += _of_metric(metric, condition[condition["metric"] == metric].to_dict("records"))
     if result.notes:
         parts.append("\n".join(f"- {note}" for note in result.notes))
     return "\n\n".join(parts) + "\n"
+
+
+def _of_metric(metric: str, rows: Sequence[Mapping[Any, Any]]) -> list[str]:
+    """Scores of the arms of a condition, how they spread over seeds, and the gap between the modes of a norm."""
+    majority = rows[0]["majority"]
+    known = "" if np.isnan(majority) else f"; always naming the majority's class gives {majority:.3f}"
+    parts = [f"{METRIC_NAMES[metric]}, {rows[0]['n_seeds']} seeds{known}", _table(HEADINGS, map(_cells, rows))]
+    if any(np.isfinite(row["spread_difference"]) for row in rows):
+        parts.append("Spread over seeds: mean distance from the arm's median, against the baseline's")
+        parts.append(_table(SPREAD_HEADINGS, map(_spread_cells, rows)))
+    gaps = [f"{row['norm']} {_number(row['mode_gap'], sign=True)}" for row in rows if np.isfinite(row["mode_gap"])]
+    if gaps:
+        parts.append(f"With each batch's own statistics instead of the running ones: {', '.join(gaps)}.")
+    return parts
 
 
 def outcomes_latex(result: Outcomes) -> str:
@@ -104,10 +109,20 @@ def _cells(row: Mapping[Any, Any]) -> list[str]:
     ]
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def _spread_cells(row: Mapping[Any, Any]) -> list[str]:
+    return [
+        str(row["norm"]),
+        _number(row["std"]),
+        _number(row["spread_difference"], sign=True),
+        _p(row["p_stability"]),
+        _p(row["p_brown_forsythe"]),
+    ]
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table whose columns are aligned, so that it can be read as it is."""
-    lines = [list(HEADINGS), *[list(row) for row in rows]]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+    lines = [list(headings), *[list(row) for row in rows]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]
     rule = ["-" * width for width in widths]
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"

@@ -392,6 +392,11 @@ def test_rendering():
     for low, high in (("ci_low", "ci_high"), ("joint_low", "joint_high")):
         assert f"| {found[low]:+.3f} to {found[high]:+.3f} " in line
     assert len({len(each) for each in text.splitlines() if each.startswith("|")}) <= 2
+    spread = [
+        line for line in text.splitlines() if line.startswith("| a_b") and f"{found['spread_difference']:+.3f}" in line
+    ]
+    assert len(spread) == 1
+    assert f"| {found['p_brown_forsythe']:.3f} " in spread[0]
     latex = outcomes_latex(result)
     assert r"a\_b" in latex
     assert r"\toprule" in latex
