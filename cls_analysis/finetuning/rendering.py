@@ -24,6 +24,7 @@ HEADINGS = (
     *("95 %, seeds", "95 %, seeds and rows", "p", "verdict"),
 )
 SPREAD_HEADINGS = ("norm", "std", "difference of the distance", "p", "Brown-Forsythe p (assumes unpaired)")
+SPREAD = "Spread over seeds: mean distance from the arm's median, against the baseline's (sign-flip p, not corrected)"
 HOW_TO_READ = (
     "Scores are those of the reporting half of the development rows, at each arm's own learning rate, which the other "
     "half chose; * marks a rate at the edge of those tried. Differences are to the baseline at the same seeds. "
@@ -52,7 +53,7 @@ def _of_metric(metric: str, rows: Sequence[Mapping[Any, Any]]) -> list[str]:
     known = "" if np.isnan(majority) else f"; always naming the majority's class gives {majority:.3f}"
     parts = [f"{METRIC_NAMES[metric]}, {rows[0]['n_seeds']} seeds{known}", _table(HEADINGS, map(_cells, rows))]
     if any(np.isfinite(row["spread_difference"]) for row in rows):
-        parts.append("Spread over seeds: mean distance from the arm's median, against the baseline's (sign-flip p, not corrected)")
+        parts.append(SPREAD)
         parts.append(_table(SPREAD_HEADINGS, map(_spread_cells, rows)))
     gaps = [f"{row['norm']} {_number(row['mode_gap'], sign=True)}" for row in rows if np.isfinite(row["mode_gap"])]
     if gaps:
