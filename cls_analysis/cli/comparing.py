@@ -24,7 +24,7 @@ from cls_analysis.cli.options import (
     TextColumn,
     TrustRemoteCode,
 )
-from cls_analysis.cli.values import names, note
+from cls_analysis.cli.values import names, note, read_options
 
 
 def compare(
@@ -55,6 +55,7 @@ def compare(
 
     Example: cls-analysis compare bert-base-uncased tuned/ --data glue/mrpc@dev --data sample:sentiment --out changed
     """
+    arguments = locals()
     from cls_analysis.workflows.comparing import STIMULI, compare_encoders, summary
     from cls_analysis.workflows.options import EncoderOptions, TextOptions
 
@@ -68,19 +69,8 @@ def compare(
         subsamples=subsamples,
         seed=seed,
         control=control,
-        text_options=TextOptions(
-            data_dir=data_dir,
-            text_column=text_column,
-            pair_column=pair_column,
-            label_column=label_column,
-            encoding=encoding,
-            on_missing=on_missing,
-            limit=limit,
-            first=first,
-        ),
-        encoder_options=EncoderOptions(
-            dtype=dtype, device=device, max_length=max_length, revision=revision, trust_remote_code=trust_remote_code
-        ),
+        text_options=read_options(TextOptions, arguments),
+        encoder_options=read_options(EncoderOptions, arguments),
         note=note,
     )
     typer.echo(summary(done))

@@ -27,7 +27,7 @@ from cls_analysis.cli.options import (
     TrustRemoteCode,
 )
 from cls_analysis.cli.progress import progress_bar
-from cls_analysis.cli.values import colours, emit, names, note
+from cls_analysis.cli.values import colours, emit, names, note, read_options
 from cls_analysis.errors import OptionError
 
 
@@ -90,21 +90,14 @@ def diagnose(
 
     Example: cls-analysis diagnose bert-base-uncased --data reviews.csv --format html --out report.html
     """
+    arguments = locals()
     from cls_analysis.workflows import diagnosing as work
     from cls_analysis.workflows.options import EncoderOptions, TextOptions
 
     work.check_fail_on(fail_on)
     chosen = work.resolve_format(form, out)
     limits = work.make_limits(names(threshold), thresholds, names(ignore))
-    encoder_options = EncoderOptions(
-        source=source,
-        dtype=dtype,
-        device=device,
-        max_length=max_length,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-        apply_final_norm=apply_final_norm,
-    )
+    encoder_options = read_options(EncoderOptions, arguments)
     colour = out is None and colours()
     if weights_only:
         if data or fail_on or how_many:
@@ -116,16 +109,7 @@ def diagnose(
         targets,
         data or [],
         options=work.DiagnoseOptions(layer=layer, limits=limits, how_many=how_many),
-        text_options=TextOptions(
-            data_dir=data_dir,
-            text_column=text_column,
-            pair_column=pair_column,
-            label_column=label_column,
-            encoding=encoding,
-            on_missing=on_missing,
-            limit=limit,
-            first=first,
-        ),
+        text_options=read_options(TextOptions, arguments),
         encoder_options=encoder_options,
         progress=progress_bar,
         note=note,

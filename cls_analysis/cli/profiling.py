@@ -28,7 +28,7 @@ from cls_analysis.cli.options import (
     TrustRemoteCode,
 )
 from cls_analysis.cli.progress import progress_bar
-from cls_analysis.cli.values import layers_of, names, note, shard_of
+from cls_analysis.cli.values import layers_of, names, note, read_options, shard_of
 
 
 def demo(
@@ -90,28 +90,12 @@ def extract(
 
     Example: cls-analysis extract bert-base-uncased reviews.csv glue/cola@dev --out run
     """
+    arguments = locals()
     from cls_analysis.workflows.extract import extract as work
     from cls_analysis.workflows.options import EncoderOptions, TextOptions
 
-    text_options = TextOptions(
-        data_dir=data_dir,
-        text_column=text_column,
-        pair_column=pair_column,
-        label_column=label_column,
-        encoding=encoding,
-        on_missing=on_missing,
-        limit=limit,
-        first=first,
-    )
-    encoder_options = EncoderOptions(
-        source=source,
-        dtype=dtype,
-        device=device,
-        max_length=max_length,
-        revision=revision,
-        trust_remote_code=trust_remote_code,
-        apply_final_norm=apply_final_norm,
-    )
+    text_options = read_options(TextOptions, arguments)
+    encoder_options = read_options(EncoderOptions, arguments)
     for done in work(
         model,
         data,

@@ -22,7 +22,7 @@ from cls_analysis.cli.options import (
     TrustRemoteCode,
 )
 from cls_analysis.cli.progress import run_bar
-from cls_analysis.cli.values import names, note, numbers
+from cls_analysis.cli.values import names, note, numbers, read_options
 
 
 def finetune(
@@ -81,6 +81,7 @@ def finetune(
 
     Example: cls-analysis finetune bert-base-uncased glue/rte --norms none,batchnorm,standardize --seeds 10 --out study
     """
+    arguments = locals()
     from cls_analysis.workflows.finetuning import plan_study, remarks, run_study
     from cls_analysis.workflows.grids import merge_options, model_and_tasks, read_grid_file
     from cls_analysis.workflows.options import EncoderOptions, TextOptions
@@ -108,22 +109,8 @@ def finetune(
         *model_and_tasks(model, tasks, given),
         out,
         options=merge_options(flags, given),
-        text_options=TextOptions(
-            data_dir=data_dir,
-            text_column=text_column,
-            pair_column=pair_column,
-            label_column=label_column,
-            encoding=encoding,
-            on_missing=on_missing,
-            limit=limit or given.get("limit"),
-        ),
-        encoder_options=EncoderOptions(
-            dtype=dtype,
-            device=device,
-            max_length=max_length,
-            revision=revision,
-            trust_remote_code=trust_remote_code,
-        ),
+        text_options=read_options(TextOptions, arguments | {"limit": limit or given.get("limit")}),
+        encoder_options=read_options(EncoderOptions, arguments),
         profile=profile,
         rates_from=rates_from,
         save_models=save_models,

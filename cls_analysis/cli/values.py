@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from cls_analysis.errors import OptionError
 from cls_analysis.files import write_text
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 def layers_of(text: str) -> str | list[int]:
@@ -41,6 +49,11 @@ def numbers(option: str, values: list[str] | None) -> tuple[float, ...]:
         return tuple(float(value) for value in names(values))
     except ValueError:
         raise OptionError(f"{option} takes numbers separated by commas, got {','.join(values or ())!r}") from None
+
+
+def read_options(kind: type[Options], arguments: Mapping[str, Any]) -> Options:
+    """The arguments of a command that ``kind``, a dataclass of options, has fields for."""
+    return kind(**{each.name: arguments[each.name] for each in fields(kind) if each.name in arguments})
 
 
 def emit(text: str, out: Path | None) -> None:
