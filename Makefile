@@ -50,7 +50,7 @@ bench: $(VENV)/bench.installed
 	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/similarity.py
 
-# Heads on frozen vectors, then whole encoders, about two hours each on two cores; resumes where it was stopped.
+# Heads on frozen vectors, then whole encoders, two to three hours each on two cores; resumes where it was stopped.
 STUDY := $(BIN)/cls-analysis finetune embedded --data-dir $(DATA)
 WHOLE := $(STUDY) trec:$(TREC) --jobs 2
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from cls_analysis.comparison.pairs import (
@@ -19,9 +18,10 @@ from cls_analysis.comparison.pairs import (
 )
 from cls_analysis.errors import DataError
 from cls_analysis.moments import Array
+from cls_analysis.statistics.intervals import WIDTH
+from cls_analysis.statistics.samples import average_cosine_of, unit_rows
+from cls_analysis.tasks.metrics import score
 
-#: Half-width of a 95 % interval in standard deviations.
-WIDTH = 1.96
 #: Subsamples of each size that an interval comes from.
 SUBSAMPLES = 100
 #: Up to so many rows Spearman's correlation takes all pairs, else this number of seeded ones.
@@ -74,7 +74,7 @@ def rsa_pearson(x: ArrayLike, y: ArrayLike, *, count: int = SUBSAMPLES, seed: in
         If the numbers of rows differ or are below 4, a row is zero (it has no direction), or a value is not finite.
     """
     a, b = (_unit(rows) for rows in _matching(x, y))
-    sums = pair_sums(a, b, subsamples(len(a), count, seed), shift=(_mean_cosine(a), _mean_cosine(b)))
+    sums = pair_sums(a, b, subsamples(len(a), count, seed), shift=(average_cosine_of(a), average_cosine_of(b)))
     return _similarity(pair_correlation(sums), null_std=float(correlation_null(sums)[0]), n=len(a))
 
 
@@ -97,10 +97,7 @@ def rsa_spearman(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
         rng = np.random.default_rng(seed)
         first = rng.integers(0, n, SEEDED_PAIRS)
         second = (first + rng.integers(1, n, SEEDED_PAIRS)) % n
-    ranks = [scipy.stats.rankdata(_distances(rows, first, second)) for rows in (a, b)]
-    if any(np.ptp(each) == 0 for each in ranks):
-        return float("nan")
-    return float(scipy.stats.pearsonr(*ranks).statistic)
+    return score("spearman", _distances(a, first, second), _distances(b, first, second))
 
 
 def debiased_cka(x: ArrayLike, y: ArrayLike, *, count: int = SUBSAMPLES, seed: int = 0) -> Similarity:
@@ -213,17 +210,11 @@ def _matching(x: ArrayLike, y: ArrayLike, *, least: int = 4, whole: bool = True)
 
 
 def _unit(rows: Array) -> Array:
-    largest = np.abs(rows).max(axis=1, keepdims=True)
-    if zero := np.flatnonzero(largest[:, 0] == 0).tolist():
+    """Rows of length 1; here none may be left out, or the sides would no longer match."""
+    if zero := np.flatnonzero(~rows.any(axis=1)).tolist():
         named = ", ".join(map(str, zero[:5])) + (", …" if len(zero) > 5 else "")
         raise DataError(f"{len(zero)} rows of zeros ({named}) have no direction: leave them out on both sides")
-    rows = rows / largest
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
-
-
-def _mean_cosine(unit: Array) -> float:
-    total, n = unit.sum(axis=0), len(unit)
-    return float((total @ total - n) / (n * (n - 1)))
+    return unit_rows(rows)
 
 
 def _distances(unit: Array, first: NDArray[np.int64], second: NDArray[np.int64]) -> Array:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from cls_analysis.moments import Array
+from cls_analysis.tasks.metrics import score
 from cls_analysis.texts.conllu import Sentence
 
 #: Tag of words that a spanning tree and the search for a root leave out.
@@ -94,14 +95,14 @@ def distance_spearman(gold: Sequence[Gold], predicted: Sequence[Array]) -> float
     return _by_length(
         gold,
         lambda place: [
-            _spearman(row, other) for row, other in zip(predicted[place], gold[place].distances, strict=True)
+            score("spearman", other, row) for row, other in zip(predicted[place], gold[place].distances, strict=True)
         ],
     )
 
 
 def depth_spearman(gold: Sequence[Gold], predicted: Sequence[Array]) -> float:
     """Spearman's correlation of predicted and gold depths in a sentence, averaged as ``distance_spearman`` is."""
-    return _by_length(gold, lambda place: [_spearman(predicted[place], gold[place].depths)])
+    return _by_length(gold, lambda place: [score("spearman", gold[place].depths, predicted[place])])
 
 
 def _by_length(gold: Sequence[Gold], correlations: Callable[[int], Iterable[float]]) -> float:
@@ -111,10 +112,3 @@ def _by_length(gold: Sequence[Gold], correlations: Callable[[int], Iterable[floa
             found.setdefault(len(tree), []).extend(correlations(place))
     means = [np.nanmean(values) for values in found.values() if np.isfinite(values).any()]
     return float(np.mean(means)) if means else float("nan")
-
-
-def _spearman(a: Array, b: NDArray[np.int64]) -> float:
-    ranks = [scipy.stats.rankdata(each) for each in (a, b)]
-    if any(np.ptp(each) == 0 for each in ranks):
-        return float("nan")
-    return float(scipy.stats.pearsonr(*ranks).statistic)

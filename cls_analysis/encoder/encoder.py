@@ -195,9 +195,11 @@ class Encoder:
         self, sentences: Sequence[Sequence[str]], pairs: Sequence[Sequence[str]] | None = None
     ) -> words.WordPieces:
         """Sentences of words as tokens, and the pieces of each word; see ``words.tokenize_words``."""
-        return words.tokenize_words(
+        pieces = words.tokenize_words(
             self.tokenizer, sentences, pairs, max_length=self.max_length, segments=self._segments
         )
+        tokens.check_range(pieces.tokenized.ids, range(len(sentences)), None, self._vocabulary)
+        return pieces
 
     def collate(self, tokenized: Tokenized, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
         """A right-padded batch of ``rows``."""

@@ -174,21 +174,21 @@ def _compare(
     """One record an arm, for one metric of a condition."""
     metric, label = str(condition["metric"].iloc[0]), rows.label[rows.report]
     by_norm = {str(norm): arm.sort_values("seed") for norm, arm in condition.groupby("norm", sort=False)}
+    found = {norm: [predictions(run) for run in arm["run_id"]] for norm, arm in by_norm.items()}
+    reported = {norm: np.array([run[PREDICTION][rows.report] for run in runs]) for norm, runs in found.items()}
     base = by_norm.get(baseline)
     for norm, arm in by_norm.items():
-        of_arm = [predictions(run) for run in arm["run_id"]]
         record = {name: arm[name].iloc[0] for name in ARM} | {"metric": metric} | _summary(arm)
-        record["mode_gap"] = _mode_gap(metric, label, arm["score_report"].to_numpy(), of_arm, rows.report)
+        record["mode_gap"] = _mode_gap(metric, label, arm["score_report"].to_numpy(), found[norm], rows.report)
         record |= {"baseline": baseline if base is not None else None, "n_paired": 0}
         record |= dict.fromkeys(COMPARED, float("nan"))
         if base is None or norm == baseline:
             yield record
             continue
-        both = np.isfinite(arm["score_report"].to_numpy()) & np.isfinite(base["score_report"].to_numpy())
-        pairs = arm[both], base[both]
-        x, y = (each["score_report"].to_numpy() for each in pairs)
-        stacked = [np.array([predictions(run)[PREDICTION][rows.report] for run in each["run_id"]]) for each in pairs]
-        joint = joint_intervals(metric, label, stacked[1], stacked[0])
+        x, y = (each["score_report"].to_numpy() for each in (arm, base))
+        both = np.isfinite(x) & np.isfinite(y)
+        x, y = x[both], y[both]
+        joint = joint_intervals(metric, label, reported[baseline][both], reported[norm][both])
         yield record | _differences(x, y) | dict(zip(("joint_low", "joint_high"), joint, strict=True))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +14,7 @@ from cls_analysis.comparison.layers import similarity_table
 from cls_analysis.comparison.similarity import SUBSAMPLES
 from cls_analysis.comparison.stimuli import WORDS, Stimuli
 from cls_analysis.encoder import Encoder
-from cls_analysis.errors import OptionError
+from cls_analysis.errors import DataError, OptionError
 from cls_analysis.files import make_folder, write_text
 from cls_analysis.plotting.similarity import draw_similarity
 from cls_analysis.plotting.style import save_figure
@@ -72,7 +72,8 @@ def compare_encoders(
     if text_options.limit is None and text_options.first is None:
         text_options = replace(text_options, limit=TEXTS)
     texts = load_all(data, text_options)
-    encoders = [_load(name, encoder_options) for name in (base, *tuned)]
+    _check_labels([each.identity.label for each in texts])
+    encoders = [Encoder.from_pretrained(name, **asdict(encoder_options)) for name in (base, *tuned)]
     if control:
         encoders.append(random_twin(encoders[0], seed))
     first, others = encoders[0], encoders[1:]
@@ -101,6 +102,8 @@ def compare_encoders(
                     )
                 )
     similarity = pd.concat(tables, ignore_index=True)
+    if similarity.empty:
+        raise DataError("nothing to compare: at every layer all vectors are the same (is every text the same?)")
     distances = pd.concat(
         [
             weight_distances(first, other).assign(base=names[0], tuned=name)
@@ -118,15 +121,9 @@ def compare_encoders(
     return Compared(similarity, distances, tuple(files))
 
 
-def _load(name: str, options: EncoderOptions) -> Encoder:
-    return Encoder.from_pretrained(
-        name,
-        dtype=options.dtype,
-        device=options.device,
-        max_length=options.max_length,
-        revision=options.revision,
-        trust_remote_code=options.trust_remote_code,
-    )
+def _check_labels(labels: Sequence[str]) -> None:
+    if repeated := next((label for label in labels if labels.count(label) > 1), None):
+        raise OptionError(f"two data sets are called {repeated!r}; tables could not tell them apart")
 
 
 def _names(encoders: Sequence[Encoder]) -> list[str]:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cls_analysis.cli.app import app
 from cls_analysis.comparison.layers import COLUMNS, MEASURES
-from cls_analysis.errors import OptionError
+from cls_analysis.errors import DataError, OptionError
 from cls_analysis.plotting.similarity import draw_similarity
 from cls_analysis.workflows.comparing import compare_encoders, summary
 
@@ -74,6 +74,16 @@ def test_what_cannot_be_compared(tiny_folder, data, tmp_path):
     assert result.exit_code == 2
     assert "cannot be compared" in result.stderr
     assert not (tmp_path / "o").exists()
+
+
+def test_data_sets_of_one_name_and_texts_that_are_all_the_same(tiny_folder, data, tmp_path):
+    with pytest.raises(OptionError, match="two data sets are called 'one'"):
+        compare_encoders("x", ["y"], [data[0], data[0]], tmp_path / "out")
+    folder, same = str(tiny_folder("bert")), tmp_path / "same.txt"
+    same.write_text("a b c\n" * 12)
+    with pytest.raises(DataError, match="nothing to compare: at every layer all vectors are the same"):
+        compare_encoders(folder, [folder], [str(same)], tmp_path / "out", stimuli=["cls"], subsamples=0)
+    assert not (tmp_path / "out" / "similarity.csv").exists()
 
 
 def test_the_picture_names_what_it_shows():
