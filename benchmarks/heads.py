@@ -19,7 +19,7 @@ import torch
 import cls_analysis as ca
 from cls_analysis.finetuning.frozen import Frozen, train_frozen
 from cls_analysis.finetuning.settings import Recipe, RunSettings
-from cls_analysis.tasks import Task
+from cls_analysis.tasks import TextTask
 
 NORMS = ("none", "scale", "center", "standardize", "batchnorm", "layernorm", "l2norm")
 
@@ -29,7 +29,7 @@ def make(rows: int, dim: int) -> Frozen:
     x = torch.from_numpy((0.3 * rng.standard_normal((rows, dim)) + 1).astype(np.float32))
     train, dev = ca.load_texts(["a"] * rows), ca.load_texts(["a"] * 1_000)
     target = rng.integers(0, 2, rows)
-    task = Task("made", ("accuracy",), ("a", "b"), train, target, dev, target[:1_000], np.arange(1_000) % 2 == 0)
+    task = TextTask("made", ("accuracy",), ("a", "b"), train, target, dev, target[:1_000], np.arange(1_000) % 2 == 0)
     return Frozen(task, x, x[:1_000], 0.1, 0.02)
 
 

@@ -31,7 +31,9 @@ def finetune(
     tasks: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TASK...", help="glue/NAME, sample:NAME, trec:DIR, or TRAIN.csv[,DEV.csv] with --metric."
+            metavar="TASK...",
+            help="glue/NAME, sample:NAME, trec:DIR, TRAIN.csv[,DEV.csv] with --metric, "
+            "ud:TRAIN.conllu[,DEV.conllu] or squad:TRAIN.json[,DEV.json].",
         ),
     ] = None,
     grid: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with these options; flags win.")] = None,
@@ -49,6 +51,7 @@ def finetune(
     optimizer: Annotated[list[str] | None, typer.Option(help="adamw, sgd.")] = None,
     clip: Annotated[list[str] | None, typer.Option(help="Largest gradient norm, or off.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the training rows.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps, instead of --epochs.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a step.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Of weights, not of biases.")] = None,
     warmup: Annotated[float | None, typer.Option(help="Share of the steps over which the rate rises.")] = None,
@@ -99,6 +102,7 @@ def finetune(
         "head": head,
         "train": train,
         "epochs": epochs,
+        "steps": steps,
         "batch_size": batch_size,
         "weight_decay": weight_decay,
         "warmup": warmup,

@@ -420,10 +420,15 @@ def check_dtype(dtype: str, model_type: str) -> str:
 
 def hash_weights(model: Any, *, pooler: bool = False) -> str:
     """Hash of the weights that the vectors depend on; the pooler's count only for source ``pooler``."""
+    return hash_tensors(
+        (name, tensor) for name, tensor in model.state_dict().items() if pooler or "pooler" not in name.split(".")
+    )
+
+
+def hash_tensors(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """Hash of named tensors: names, types, shapes and values."""
     arrays = []
-    for name, tensor in model.state_dict().items():
-        if not pooler and "pooler" in name.split("."):
-            continue
+    for name, tensor in tensors:
         raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         arrays.append((f"{name}|{tensor.dtype}|{tuple(tensor.shape)}", raw))
     return hash_arrays(arrays)

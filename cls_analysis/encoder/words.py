@@ -54,8 +54,6 @@ def tokenize_words(
     DataError
         If the tokenizer is a slow one, which does not keep track, or a sentence has no tokens.
     """
-    if not tokenizer.is_fast:
-        raise DataError(f"{type(tokenizer).__name__} does not say which characters a piece is of: a fast one is needed")
     sides = [sentences] if pairs is None else [sentences, pairs]
     texts = [[" ".join(words) for words in side] for side in sides]
     tokenized = tokenize(
@@ -66,14 +64,14 @@ def tokenize_words(
         segments=segments,
         row_ids=range(len(sentences)),
     )
-    whole = _offsets(tokenizer, texts, None)
+    whole = token_places(tokenizer, texts, None)
     spans, n_empty, n_cut = [], 0, 0
     for row in range(len(sentences)):
         words = [side[row] for side in sides]
         found = _spans(words, whole[row])
         n_empty += int((found[:, 0] < 0).sum())
         if tokenized.cut[row] or tokenized.cut_pair[row]:
-            (short,) = _offsets(tokenizer, [[side[row]] for side in texts], max_length)
+            (short,) = token_places(tokenizer, [[side[row]] for side in texts], max_length)
             left = _spans(words, short)
             broken = (left[:, 1] - left[:, 0] != found[:, 1] - found[:, 0]) | (left[:, 0] < 0)
             n_cut += int((broken & (found[:, 0] >= 0)).sum())
@@ -86,8 +84,16 @@ def tokenize_words(
 Place = tuple[int, int, int] | None
 
 
-def _offsets(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int | None) -> list[list[Place]]:
-    """The place of each token of each row; ``texts`` has one list a side."""
+def token_places(tokenizer: Any, texts: Sequence[Sequence[str]], max_length: int | None) -> list[list[Place]]:
+    """The place of each token of each row, truncated as ``tokenize`` does; ``texts`` has one list a side.
+
+    Raises
+    ------
+    DataError
+        If the tokenizer is a slow one, which does not keep track of characters.
+    """
+    if not tokenizer.is_fast:
+        raise DataError(f"{type(tokenizer).__name__} does not say which characters a piece is of: a fast one is needed")
     encoded = tokenizer(
         *[list(side) for side in texts],
         truncation="longest_first" if max_length is not None else False,

@@ -6,21 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def plan_steps(n: int, batch_size: int, epochs: int, seed: int) -> list[NDArray[np.int64]]:
-    """Row numbers of each step over all epochs, each epoch in an order of its own.
+def plan_steps(n: int, batch_size: int, epochs: int, seed: int, steps: int | None = None) -> list[NDArray[np.int64]]:
+    """Row numbers of each step over all epochs, or so many ``steps``; each epoch in an order of its own.
 
     A last row that would be alone joins the batch before it: one row has no batch statistics, and dropping it would
     show arms different rows than they were promised.
     """
     rng = np.random.default_rng(seed)
-    steps = []
-    for _ in range(epochs):
-        order = rng.permutation(n)
-        starts = list(range(0, n, batch_size))
-        if n % batch_size == 1 and len(starts) > 1 and batch_size > 1:
-            starts.pop()
-        steps += np.split(order, starts[1:])
-    return steps
+    starts = list(range(0, n, batch_size))
+    if n % batch_size == 1 and len(starts) > 1 and batch_size > 1:
+        starts.pop()
+    total = epochs * len(starts) if steps is None else steps
+    plan: list[NDArray[np.int64]] = []
+    while len(plan) < total:
+        plan += np.split(rng.permutation(n), starts[1:])
+    return plan[:total]
 
 
 def rate_factor(step: int, steps: int, warmup: int) -> float:

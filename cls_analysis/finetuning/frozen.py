@@ -24,7 +24,7 @@ from cls_analysis.finetuning.records import RunResult, count_explosions
 from cls_analysis.finetuning.settings import RunSettings
 from cls_analysis.normalization.heads import new_linear
 from cls_analysis.normalization.norms import FixedNorm, Norm, TrackedNorm
-from cls_analysis.tasks import Task
+from cls_analysis.tasks import TextTask
 
 #: Steps at which gradients at the encoder's output are measured: the first ones, then evenly.
 FIRST_LOGGED, LOGGED = 10, 50
@@ -39,7 +39,7 @@ class Frozen:
 
     Attributes
     ----------
-    task : Task
+    task : TextTask
     train, dev : float32 tensors (n, d)
     dropout : float
         Of the vector, behind the norm.
@@ -47,7 +47,7 @@ class Frozen:
         Standard deviation of the head's first weights.
     """
 
-    task: Task
+    task: TextTask
     train: Tensor
     dev: Tensor
     dropout: float
@@ -105,7 +105,8 @@ class _Shared:
         #: A run of each seed.
         self.of_seed = of_seed = [next(run for run in runs if run.seed == seed) for seed in seeds]
         self.plans = [
-            plan_steps(len(frozen.train), recipe.batch_size, recipe.epochs, run.seed_order) for run in of_seed
+            plan_steps(len(frozen.train), recipe.batch_size, recipe.epochs, run.seed_order, recipe.steps)
+            for run in of_seed
         ]
         self.n_steps = len(self.plans[0])
         self.warmup = int(np.ceil(recipe.warmup * self.n_steps))
@@ -350,7 +351,7 @@ def _loss(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     return losses, log_p.exp().scatter_add_(3, index, torch.full_like(losses[..., None], -1.0)).div_(rows)
 
 
-def _as_target(task: Task) -> Tensor:
+def _as_target(task: TextTask) -> Tensor:
     target = torch.from_numpy(task.train_target)
     return target.float() if task.classes is None else target
 

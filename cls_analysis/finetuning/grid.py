@@ -25,7 +25,7 @@ from cls_analysis.files import whole_file
 from cls_analysis.finetuning.frozen import Frozen, train_frozen
 from cls_analysis.finetuning.models import Base
 from cls_analysis.finetuning.records import is_finished, write_run
-from cls_analysis.finetuning.settings import Recipe, RunSettings
+from cls_analysis.finetuning.settings import Layers, Recipe, RunSettings
 from cls_analysis.finetuning.training import Data, train_run
 from cls_analysis.matrices import profile_vectors
 from cls_analysis.normalization import make_norm, save_classifier
@@ -33,11 +33,13 @@ from cls_analysis.normalization.heads import classifier_dropout, initial_std
 from cls_analysis.normalization.spelling import NormSpec
 from cls_analysis.profiles import Profile
 from cls_analysis.provenance import canonical_json, hash_text
-from cls_analysis.tasks import Task
+from cls_analysis.tasks import AnsweringTask, ParsingTask, Task, TextTask
 
 #: Learning rates that are tried where none are given, by optimizer: of a head alone, and of the encoder too.
 HEAD_RATES = {"adamw": (1e-4, 1e-3, 1e-2, 1e-1), "sgd": (1e-2, 1e-1, 1.0, 10.0)}
 FULL_RATES = {"adamw": (2e-5, 5e-5, 1e-4), "sgd": (1e-3, 1e-2, 1e-1)}
+#: Heads of tasks that do not read [CLS]: a parser's biaffine scores, and the marks of an answer's first and last token.
+OWN_HEADS = {ParsingTask: "biaffine", AnsweringTask: "span"}
 #: Seeds of heads on frozen vectors that are trained in one go, which is what a kill can cost.
 SEEDS_AT_ONCE = 5
 
@@ -62,6 +64,7 @@ class Grid:
     learning_rates: tuple[float, ...] = ()
     chosen_rates: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
+    layers: tuple[Layers, ...] = (Layers(),)
     dtype: str = "float32"
     loading: dict[str, Any] = field(default_factory=dict)
 
@@ -81,6 +84,11 @@ class Grid:
             return self.rates(optimizer)
         return (self.chosen_rates[task, norm, position, optimizer],)
 
+    @property
+    def reads_cls(self) -> bool:
+        """Whether any task has the head that ``head`` names."""
+        return any(type(task) not in OWN_HEADS for task in self.tasks)
+
     def runs(self, base: Base) -> list[RunSettings]:
         """Every run, in the order of the tables."""
         weights = hash_weights(base.encoder.model)
@@ -89,7 +97,7 @@ class Grid:
                 model=base.encoder.name,
                 weights_hash=weights,
                 task=task.identity(),
-                head=self.head,
+                head=OWN_HEADS.get(type(task), self.head),
                 train=self.train,
                 norm=norm.label,
                 norm_name=norm.name,
@@ -102,12 +110,14 @@ class Grid:
                 recipe=self.recipe,
                 max_length=base.encoder.max_length,
                 dtype=self.dtype,
+                layers=layers,
             )
             for task in self.tasks
             for norm in self.norms
             for position in self.positions
             for optimizer in self.optimizers
             for clip in self.clips
+            for layers in self.layers
             for rate in self.rates_of(task.name, norm.label, position, optimizer)
             for seed in self.seeds
         ]
@@ -122,13 +132,22 @@ class Grid:
         """
         if self.head == "linear" and "pooled" in self.positions:
             raise OptionError("--head linear has no position 'pooled': its one layer reads the raw vector")
+        of_tokens = next((task for task in self.tasks if type(task) in OWN_HEADS), None)
+        if of_tokens is not None and (norm := next((n for n in self.norms if n.name != "none"), None)):
+            raise OptionError(
+                f"{of_tokens.name} does not read [CLS], where {norm.label} would stand; give --norms none"
+            )
+        if of_tokens is not None and self.train == "head":
+            raise OptionError(f"{of_tokens.name}: --train head is for classifiers; use the command layers --freeze")
         if self.recipe.batch_size == 1 and (norm := next((n for n in self.norms if n.needs_batches), None)):
             raise OptionError(
                 f"{norm.label} follows the statistics of batches, and one row has none: give --batch-size 2 or more, "
                 "or leave it out"
             )
-        if not self.chosen_rates:
-            return
+        if self.chosen_rates:
+            self._check_rates()
+
+    def _check_rates(self) -> None:
         if self.is_frozen:
             raise OptionError("--rates-from is for runs that take long; heads on frozen vectors are swept in seconds")
         for task in self.tasks:
@@ -181,6 +200,7 @@ def do_runs(
     units = _units(work, runs)
     if work.grid.is_frozen:
         for task in {id(unit.task): unit.task for unit in units}.values():
+            assert isinstance(task, TextTask)
             frozen_vectors(work, base, task)
     if jobs == 1 or len(units) < 2:
         with _threads(1 if work.grid.is_frozen else work.threads):
@@ -222,17 +242,24 @@ def _do(unit: _Unit, work: Work, base: Base) -> int:
         return _do_frozen(unit, work, base)
     (run,) = unit.runs
     data = _data(base, unit.task, work.profile)
-    model, result = train_run(base, data, run)
+    model, result = train_run(base, data, run, work.out / "prefix")
 
     def keep(folder: Path) -> None:
         if work.save_models:
-            base.encoder.tokenizer.save_pretrained(save_classifier(model, folder / "model"))
+            save = save_classifier if isinstance(unit.task, TextTask) else _save
+            base.encoder.tokenizer.save_pretrained(save(model, folder / "model"))
 
     write_run(work.out, run, unit.task, result, also=keep)
     return 1
 
 
+def _save(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    return folder
+
+
 def _do_frozen(unit: _Unit, work: Work, base: Base) -> int:
+    assert isinstance(unit.task, TextTask)
     start = time.perf_counter()
     train, dev = frozen_vectors(work, base, unit.task)
     config = base.encoder.model.config
@@ -250,7 +277,7 @@ def _do_frozen(unit: _Unit, work: Work, base: Base) -> int:
     return written
 
 
-def frozen_vectors(work: Work, base: Base, task: Task) -> tuple[Tensor, Tensor]:
+def frozen_vectors(work: Work, base: Base, task: TextTask) -> tuple[Tensor, Tensor]:
     """The encoder's vectors of training and development rows, computed once and kept in the study's folder."""
     identity = task.identity()
     settings = [hash_weights(base.encoder.model), base.encoder.max_length, identity["train"], identity["dev"]]
@@ -267,7 +294,7 @@ def frozen_vectors(work: Work, base: Base, task: Task) -> tuple[Tensor, Tensor]:
     return tensors["train"], tensors["dev"]
 
 
-def check_profile(profile: Profile, base: Base, task: Task) -> None:
+def check_profile(profile: Profile, base: Base, task: TextTask) -> None:
     """Refuse a Profile that is not of these training rows, this encoder and its last layer.
 
     Raises

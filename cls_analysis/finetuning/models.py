@@ -1,30 +1,22 @@
-"""A fresh classifier for each seed on one pre-trained encoder: its head, what of it is trained, batches for it."""
+"""A fresh model for each seed on one pre-trained encoder: the same encoder under a new head."""
 
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from cls_analysis.checkpoints import find_checkpoint
 from cls_analysis.encoder import Encoder
 from cls_analysis.encoder.limits import use_whole_attention
 from cls_analysis.encoder.loading import quiet_transformers
-from cls_analysis.encoder.tokens import Batch, Tokenized
-from cls_analysis.errors import LoadingError, OptionError, one_line
-from cls_analysis.normalization.heads import LinearHeadClassifier
-from cls_analysis.texts import Texts
-
-#: Rows of a batch in evaluation are chosen by a budget of tokens, padding included.
-BATCH_TOKENS = 4_096
+from cls_analysis.errors import LoadingError, one_line
+from cls_analysis.finetuning.layers import truncated_config
+from cls_analysis.normalization.heads import LinearHeadClassifier, bare_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +74,60 @@ class Base:
         """Whether the stock head reads the last token, so that padding must come before the text (XLNet)."""
         return self.stock is not None and self.encoder.tokenizer.padding_side == "left"
 
+    def fresh_encoder(self) -> Any:
+        """A copy of the bare encoder, all of it to be trained."""
+        encoder = copy.deepcopy(self.encoder.model)
+        return encoder.requires_grad_(True)
+
+    def truncated(self, k: int) -> Base:
+        """The same with the first ``k`` blocks alone.
+
+        Raises
+        ------
+        OptionError
+            If there are fewer.
+        """
+        whole = self.encoder
+        model = bare_model(truncated_config(whole.model.config, k))
+        missing, _ = model.load_state_dict(whole.model.state_dict(), strict=False)
+        assert not missing, missing
+        encoder = Encoder(
+            model.to(whole.device),
+            whole.tokenizer,
+            source=whole.source,
+            dtype=whole.dtype,
+            device=str(whole.device),
+            max_length=whole.max_length,
+            name=whole.name,
+        )
+        config = None if self.stock is None else truncated_config(self.stock_config, k)
+        return replace(self, encoder=encoder, stock_config=config)
+
+    def answerer(self, seed_head: int) -> Any:
+        """The architecture's own model that marks an answer's first and last token, its head random.
+
+        Raises
+        ------
+        LoadingError
+            If the architecture has none.
+        """
+        auto: Any = transformers.AutoModelForQuestionAnswering
+        torch.manual_seed(seed_head)
+        try:
+            model = auto.from_config(copy.deepcopy(self.encoder.model.config))
+        except ValueError as error:
+            raise LoadingError(
+                f"{self.encoder.name}: no model that answers questions ({one_line(error, 160)})"
+            ) from None
+        missing, _ = model.base_model.load_state_dict(self.encoder.model.state_dict(), strict=False)
+        assert all("pooler" in name for name in missing), missing
+        use_whole_attention(model.base_model)
+        return model.to(self.encoder.device)
+
     def classifier(self, num_labels: int, seed_head: int, *, dropout: float | None = None) -> Any:
         """A classifier with a head of its own; the same seed gives the same one."""
         if self.stock is None:
-            encoder = copy.deepcopy(self.encoder.model)
-            for parameter in encoder.parameters():
-                parameter.requires_grad_(True)
+            encoder = self.fresh_encoder()
             torch.manual_seed(seed_head)
             return LinearHeadClassifier(
                 encoder, num_labels, cls_token_id=self.encoder.tokenizer.cls_token_id, dropout=dropout
@@ -100,99 +140,3 @@ class Base:
         model.base_model.load_state_dict(self.stock, strict=False)
         use_whole_attention(model.base_model)
         return model
-
-
-def choose_trained(model: Any, train: str) -> None:
-    """Leave gradients on for what is trained alone: ``all``, ``head``, or ``top-K``, the last K blocks and the head.
-
-    A pooler belongs to the head: it lies behind the norm.
-
-    Raises
-    ------
-    OptionError
-        If the model has no K blocks of its own to choose from.
-    """
-    base = model.base_model
-    if train == "all":
-        return
-    base.requires_grad_(False)
-    pooler = getattr(base, "pooler", None)
-    if isinstance(pooler, nn.Module):
-        pooler.requires_grad_(True)
-    if train == "head":
-        return
-    wanted = top_blocks(train)
-    blocks = blocks_of(base)
-    if blocks is None or wanted > len(blocks):
-        count = 0 if blocks is None else len(blocks)
-        raise OptionError(
-            f"--train {train}: {type(base).__name__} has {count} blocks with weights of their own"
-            + (" (ALBERT's share theirs)" if base.config.model_type == "albert" else "")
-        )
-    for block in blocks[len(blocks) - wanted :]:
-        block.requires_grad_(True)
-
-
-def top_blocks(train: str) -> int:
-    """K of ``top-K``.
-
-    Raises
-    ------
-    OptionError
-        If it is spelled otherwise.
-    """
-    match = re.fullmatch(r"top-([1-9]\d*)", train)
-    if match is None:
-        raise OptionError(f"--train takes all, head or top-K (the last K blocks and the head), got {train!r}")
-    return int(match[1])
-
-
-def blocks_of(base: Any) -> nn.ModuleList | None:
-    """The blocks of an encoder, one a layer; None where layers share one."""
-    depth = getattr(base.config, "num_hidden_layers", None)
-    lists = (module for module in base.modules() if isinstance(module, nn.ModuleList) and len(module) == depth)
-    return None if base.config.model_type == "albert" else next(lists, None)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Tokenised rows with their targets, and how they become batches."""
-
-    encoder: Encoder
-    tokens: Tokenized
-    target: Tensor
-    pads_left: bool
-
-    @classmethod
-    def of(cls, base: Base, texts: Texts, target: NDArray[Any]) -> Rows:
-        """Tokenise the rows of a task."""
-        tokens = base.encoder.tokenize(texts.text, texts.pair, texts.row_id.tolist())
-        values = torch.from_numpy(target)
-        return cls(base.encoder, tokens, values.float() if values.is_floating_point() else values, base.pads_left)
-
-    def __len__(self) -> int:
-        return len(self.target)
-
-    def batch(self, rows: Sequence[int] | NDArray[np.int64]) -> Batch:
-        """A padded batch with ``labels``."""
-        batch = self.encoder.collate(self.tokens, rows)
-        if self.pads_left:
-            batch = {name: _to_the_right(tensor, batch["attention_mask"]) for name, tensor in batch.items()}
-        return batch | {"labels": self.target[np.asarray(rows)]}
-
-    def by_length(self) -> list[NDArray[np.int64]]:
-        """All rows in batches of similar length."""
-        order = np.argsort(-self.tokens.lengths, kind="stable")
-        batches, start = [], 0
-        while start < len(order):
-            size = max(1, BATCH_TOKENS // int(self.tokens.lengths[order[start]]))
-            batches.append(order[start : start + size])
-            start += size
-        return batches
-
-
-def _to_the_right(tensor: Tensor, mask: Tensor) -> Tensor:
-    """Rows moved behind their padding."""
-    width = mask.shape[1]
-    order = (torch.arange(width) + mask.sum(dim=1, keepdim=True)) % width
-    return tensor.gather(1, order)

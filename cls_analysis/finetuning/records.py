@@ -6,7 +6,7 @@ import json
 import platform
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def write_run(
     if result.moments is not None:
         write_text(folder / MOMENTS, result.moments.to_csv(index=False, float_format="%.6g"))
     record = {
-        "settings": asdict(settings),
+        "settings": settings.to_dict(),
         "rows": _rows(settings, task, result),
         "counts": result.counts,
         "notes": result.notes,

@@ -20,7 +20,7 @@ ID_DIGITS = 12
 
 @dataclass(frozen=True)
 class Recipe:
-    """How arms are trained; the same for all of a grid.
+    """How arms are trained; the same for all of a grid. ``steps``, if given, takes the place of ``epochs``.
 
     AdamW with bias correction, a linear rise over a tenth of the steps and a linear fall to 0 (Mosbach et al. 2021).
     """
@@ -30,6 +30,26 @@ class Recipe:
     weight_decay: float = 0.01
     warmup: float = 0.1
     early_stopping: int | None = None
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers of a run; by default all are trained.
+
+    Attributes
+    ----------
+    frozen : int, or None
+        The embeddings and blocks 1 to so many do not move, and have no dropout; 0 freezes the embeddings alone.
+    kept : int, or None
+        Blocks beyond so many are cut off; the head sits on the last that is kept.
+    dropout : bool
+        Whether the encoder has its dropout; the head always has its own.
+    """
+
+    frozen: int | None = None
+    kept: int | None = None
+    dropout: bool = True
 
 
 @dataclass(frozen=True)
@@ -55,12 +75,22 @@ class RunSettings:
     recipe: Recipe = field(default_factory=Recipe)
     max_length: int = 0
     dtype: str = "float32"
+    layers: Layers = field(default_factory=Layers)
     version: int = RUN_VERSION
 
     @cached_property
     def run_id(self) -> str:
         """Hash of all settings, which names the run's folder."""
-        return hash_text(canonical_json(asdict(self)))[:ID_DIGITS]
+        return hash_text(canonical_json(self.to_dict()))[:ID_DIGITS]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings; those that came later are left out where they change nothing, so that old runs keep names."""
+        values = asdict(self)
+        if self.layers == Layers():
+            del values["layers"]
+        if self.recipe.steps is None:
+            del values["recipe"]["steps"]
+        return values
 
     @property
     def seed_head(self) -> int:

@@ -1,4 +1,4 @@
-"""One run: a classifier with a norm, trained by transformers' ``Trainer``, its steps measured."""
+"""One run: a model trained by transformers' ``Trainer``, its steps measured."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,20 +21,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from cls_analysis.encoder.encoder import hash_tensors, hash_weights
 from cls_analysis.encoder.loading import quiet_transformers
+from cls_analysis.finetuning.answering import AnswerRows
 from cls_analysis.finetuning.batches import plan_steps, rate_factor
+from cls_analysis.finetuning.layers import blocks_of, choose_trained, frozen_weights, without_dropout
 from cls_analysis.finetuning.measures import UPDATE_EVERY, BlockNorms, GradientWatch, moments_of
-from cls_analysis.finetuning.models import Base, Rows, choose_trained
+from cls_analysis.finetuning.models import Base
+from cls_analysis.finetuning.parsing import BiaffineParser, TreeRows
+from cls_analysis.finetuning.prefix import BlockForm, Injection, Prefix
 from cls_analysis.finetuning.records import RunResult, count_explosions
+from cls_analysis.finetuning.rows import Rows, TextRows, predict
 from cls_analysis.finetuning.settings import RunSettings
 from cls_analysis.matrices import profile_vectors
 from cls_analysis.normalization import attach_norm, attached_norms, make_norm
-from cls_analysis.normalization.heads import mean_loss
 from cls_analysis.normalization.making import OF_PROFILE
 from cls_analysis.normalization.norms import UNSEEN, Norm
 from cls_analysis.normalization.sites import Site, evaluating, find_sites
 from cls_analysis.profiles import Profile
-from cls_analysis.tasks import Task
+from cls_analysis.provenance import canonical_json, hash_text
+from cls_analysis.tasks import AnsweringTask, ParsingTask, Task, TextTask
 
 #: How often in a run the vectors' moments are measured, and on how many development rows.
 MOMENT_POINTS, MOMENT_ROWS = 10, 256
@@ -42,53 +50,120 @@ MOMENT_POINTS, MOMENT_ROWS = 10, 256
 class Data:
     """A task's rows, tokenised, and the Profile that replaces the measured one at ``cls``, if one is given.
 
-    ``watched`` are the development rows whose moments are followed.
+    ``watched`` are the development rows whose moments are followed; none where a task does not read [CLS].
     """
 
     task: Task
     train: Rows
     dev: Rows
-    watched: Rows
+    watched: Rows | None = None
     profile: Profile | None = None
 
     @classmethod
     def of(cls, base: Base, task: Task, profile: Profile | None = None) -> Data:
         """Tokenise a task."""
+        if isinstance(task, ParsingTask):
+            return cls(task, TreeRows(base, task, task.train), TreeRows(base, task, task.dev))
+        if isinstance(task, AnsweringTask):
+            return cls(task, AnswerRows(base, task.train), AnswerRows(base, task.dev))
+        assert isinstance(task, TextTask)
         evenly = np.unique(np.linspace(0, len(task.dev) - 1, MOMENT_ROWS).astype(int))
-        watched = Rows.of(base, task.dev.take(evenly), task.dev_target[evenly])
-        train, dev = (
-            Rows.of(base, texts, target)
-            for texts, target in ((task.train, task.train_target), (task.dev, task.dev_target))
-        )
+        watched = TextRows(base, task.dev.take(evenly), task.dev_target[evenly])
+        train, dev = TextRows(base, task.train, task.train_target), TextRows(base, task.dev, task.dev_target)
         return cls(task, train, dev, watched, profile)
 
+    def rows(self) -> dict[str, Rows]:
+        """All of them, by what they are for."""
+        named = {"train": self.train, "dev": self.dev, "watched": self.watched}
+        return {name: rows for name, rows in named.items() if rows is not None}
 
-def train_run(base: Base, data: Data, settings: RunSettings) -> tuple[Any, RunResult]:
-    """Train one run; gives the model, in evaluation mode, and what came out."""
+
+def train_run(base: Base, data: Data, settings: RunSettings, scratch: Path | None = None) -> tuple[Any, RunResult]:
+    """Train one run; gives the model, in evaluation mode, and what came out.
+
+    Parameters
+    ----------
+    base : Base
+        The whole encoder; what a run cuts off, it cuts off here.
+    data : Data
+    settings : RunSettings
+    scratch : Path, optional
+        Folder for the states of a frozen prefix, where runs share them.
+    """
     start = time.perf_counter()
-    model = base.classifier(data.task.num_labels, settings.seed_head)
+    layers = settings.layers
+    if layers.kept is not None:
+        base = base.truncated(layers.kept)
+    model = make_model(base, data.task, settings.seed_head)
     # The check below runs in the model as it is before anything is trained.
-    choose_trained(model, settings.train)
-    with quiet_transformers(), warnings.catch_warnings():
+    choose_trained(model, settings.train, layers.frozen)
+    before = hash_tensors(frozen_weights(model))
+    norm = None
+    own = tempfile.TemporaryDirectory(prefix="cls-analysis-")
+    with own, quiet_transformers(), warnings.catch_warnings():
         # The untrained pooler is told once for the whole grid; moments are measured before the first step, too.
         warnings.filterwarnings("ignore", message=f".*never trained|.*{UNSEEN}")
-        sites = find_sites(model)
-        norm = make_run_norm(model, sites[settings.position], data, settings)
-        attach_norm(model, norm, settings.position, label=settings.norm)
-        trainer, steps = _trainer(model, data, settings, sites["cls"])
-        with tempfile.TemporaryDirectory(prefix="cls-analysis-") as scratch:
-            trainer.args.output_dir = scratch
+        site, positions = None, {}
+        if isinstance(data.task, TextTask):
+            positions = find_sites(model)
+            site = positions["cls"]
+        with frozen_prefix(base, model, data, layers.frozen, scratch or Path(own.name)):
+            if positions:
+                norm = make_run_norm(model, positions[settings.position], data, settings)
+                attach_norm(model, norm, settings.position, label=settings.norm)
+            trainer, steps = _trainer(model, data, settings, site)
+            trainer.args.output_dir = own.name
             trainer.train()
-    model.eval()
-    predicted = steps.best if steps.best is not None else predict(model, data.dev)
-    by_batches = predict_by_batches(model, data.dev, settings) if norm.modes_differ and steps.best is None else None
+            model.eval()
+            predicted = steps.best if steps.best is not None else predict(model, data.dev)
+            by_batches = None
+            if norm is not None and norm.modes_differ and steps.best is None:
+                by_batches = predict_by_batches(model, data.dev, settings)
+    if hash_tensors(frozen_weights(model)) != before:
+        raise RuntimeError(f"{settings.run_id}: frozen weights have moved")
     counts, table = steps.finish()
     notes = {
         "seconds": time.perf_counter() - start,
         "untrained": list(base.untrained),
         "threads": torch.get_num_threads(),
-    }
-    return model, RunResult(predicted, table, counts, pd.DataFrame(steps.moments), notes, by_batches)
+        "frozen_weights": before,
+    } | {f"lost_{name}": rows.n_lost for name, rows in data.rows().items() if rows.n_lost}
+    moments = pd.DataFrame(steps.moments) if steps.moments else None
+    return model, RunResult(predicted, table, counts, moments, notes, by_batches)
+
+
+def make_model(base: Base, task: Task, seed: int) -> Any:
+    """A fresh model for a kind of task: classifier, parser, or one that marks answers."""
+    if isinstance(task, ParsingTask):
+        return BiaffineParser(base.fresh_encoder(), len(task.relations), seed).to(base.encoder.device)
+    if isinstance(task, AnsweringTask):
+        return base.answerer(seed)
+    assert isinstance(task, TextTask)
+    return base.classifier(task.num_labels, seed)
+
+
+@contextmanager
+def frozen_prefix(base: Base, model: Any, data: Data, k: int | None, scratch: Path) -> Iterator[None]:
+    """Inside, blocks 1 to k are not computed: their states, the same at each step, are read from ``scratch``."""
+    blocks = blocks_of(base.encoder.model)
+    if not k or blocks is None:
+        yield
+        return
+    for name, rows in data.rows().items():
+        rows.prefix = Prefix.of(base.encoder, rows.tokens, k, scratch / f"{prefix_key(base, rows)}-{k}-{name}.npy")
+    injection = Injection(model, list(blocks_of(model.base_model) or [])[:k], BlockForm.of(base.encoder, blocks[0]))
+    try:
+        yield
+    finally:
+        injection.remove()
+        for rows in data.rows().values():
+            rows.prefix = None
+
+
+def prefix_key(base: Base, rows: Rows) -> str:
+    """What the states of rows depend on, beside the number of blocks, as a short hash."""
+    tokens = canonical_json([rows.tokens.ids, rows.tokens.segments])
+    return hash_text(hash_weights(base.encoder.model) + base.encoder.dtype + tokens)[:12]
 
 
 def make_run_norm(model: Any, site: Site, data: Data, settings: RunSettings) -> Norm:
@@ -109,20 +184,16 @@ def vectors_at(model: Any, site: Site, rows: Rows) -> NDArray[np.float32]:
         lambda module, args: seen.append(args[0].detach().float().cpu()), prepend=True
     )
     try:
-        for batch, _ in _outputs(model, rows):
-            found[batch] = seen.pop().numpy()
+        with evaluating(model):
+            for batch, _ in rows.outputs(model):
+                found[batch] = seen.pop().numpy()
     finally:
         hook.remove()
     return found
 
 
-def predict(model: Any, rows: Rows) -> NDArray[Any]:
-    """Class numbers, or values, of all rows, in evaluation mode, shape (n,)."""
-    return _predictions(model, rows, _outputs(model, rows))
-
-
 def predict_by_batches(model: Any, rows: Rows, settings: RunSettings) -> NDArray[Any]:
-    """The same, but each batch normalised by its own statistics, as in training; the norm's are left as they are.
+    """Predictions with each batch normalised by its own statistics, as in training; the norm's are left as they are.
 
     Batches are drawn as training's are: of rows in their order, or by length, statistics would be others.
     """
@@ -130,35 +201,16 @@ def predict_by_batches(model: Any, rows: Rows, settings: RunSettings) -> NDArray
     state = copy.deepcopy(norm.state_dict())
     plan = plan_steps(len(rows), settings.recipe.batch_size, 1, settings.seed_order)
     try:
-        return _predictions(model, rows, _outputs(model, rows, plan, training=norm))
+        with evaluating(model):
+            norm.train()
+            return rows.predictions(model, plan)
     finally:
         norm.load_state_dict(state)
 
 
-def _predictions(model: Any, rows: Rows, outputs: Iterator[tuple[NDArray[np.int64], Tensor]]) -> NDArray[Any]:
-    logits = np.empty((len(rows), model.config.num_labels), dtype=np.float64)
-    for batch, output in outputs:
-        logits[batch] = output.float().cpu().numpy()
-    return logits[:, 0] if logits.shape[1] == 1 else logits.argmax(axis=1)
-
-
-@torch.no_grad()
-def _outputs(
-    model: Any, rows: Rows, batches: Iterable[NDArray[np.int64]] | None = None, training: Norm | None = None
-) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-    """Numbers of the rows of a batch, and their logits, with one norm ``training``; modes are put back."""
-    device = next(model.parameters()).device
-    with evaluating(model):
-        if training is not None:
-            training.train()
-        for batch in rows.by_length() if batches is None else batches:
-            inputs = {name: tensor.to(device) for name, tensor in rows.batch(batch).items() if name != "labels"}
-            yield batch, model(**inputs).logits
-
-
-def _trainer(model: Any, data: Data, settings: RunSettings, site: Site) -> tuple[Any, _Steps]:
+def _trainer(model: Any, data: Data, settings: RunSettings, site: Site | None) -> tuple[Any, _Steps]:
     recipe = settings.recipe
-    plan = plan_steps(len(data.train), recipe.batch_size, recipe.epochs, settings.seed_order)
+    plan = plan_steps(len(data.train), recipe.batch_size, recipe.epochs, settings.seed_order, recipe.steps)
     warmup = math.ceil(recipe.warmup * len(plan))
     arguments = transformers.TrainingArguments(
         output_dir="unused",
@@ -210,18 +262,16 @@ class _Trainer(transformers.Trainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The mean loss, whatever the architecture's own classifier makes of labels."""
-        if self._steps.settings.train == "head":
-            # The Trainer has just put everything in training mode; dropout in a frozen encoder would move its vectors.
-            self._steps.model.base_model.eval()
-        labels = inputs.pop("labels")
-        outputs = model(**inputs)
-        loss = mean_loss(outputs.logits, labels)
+        """The mean loss of the task's kind."""
+        settings = self._steps.settings
+        # The Trainer has just put everything in training mode; dropout in a frozen encoder would move its vectors.
+        without_dropout(self._steps.model, settings.train, settings.layers)
+        loss, outputs = self._rows.loss(model, inputs)
         return (loss, outputs) if return_outputs else loss
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         """Forward and backward; then the step is measured, and its gradient dropped if it is not finite."""
-        rows = len(inputs["labels"])
+        rows = len(inputs["input_ids"])
         self._steps.begin()
         loss: Tensor = super().training_step(model, inputs, None)
         self._steps.measure(float(loss), rows)
@@ -231,21 +281,25 @@ class _Trainer(transformers.Trainer):
 class _Steps(transformers.TrainerCallback):
     """Measures of each step of a run, moments at intervals, and early stopping."""
 
-    def __init__(self, model: Any, data: Data, settings: RunSettings, site: Site, total: int, warmup: int) -> None:
+    def __init__(
+        self, model: Any, data: Data, settings: RunSettings, site: Site | None, total: int, warmup: int
+    ) -> None:
         self.model, self.data, self.settings, self.site = model, data, settings, site
         self.total, self.warmup = total, warmup
-        self.watch, self.blocks = GradientWatch(model, site), BlockNorms(model)
+        self.watch = None if site is None else GradientWatch(model, site)
+        self.blocks = BlockNorms(model)
         self.records: list[dict[str, float]] = []
         self.moments: list[dict[str, float]] = []
         self.examples = self.skipped = self.clipped = 0
         self.best: NDArray[Any] | None = None
         self.best_score, self.since_best = -math.inf, 0
         self.moment_steps = set(np.linspace(0, total, MOMENT_POINTS + 1).astype(int).tolist())
-        self.per_epoch = total // settings.recipe.epochs
+        self.per_epoch = len(plan_steps(len(data.train), settings.recipe.batch_size, 1, 0))
 
     def begin(self) -> None:
         """Before a step's forward pass; dropout begins at its own seed, whatever the Trainer has drawn before."""
-        self.watch.clear()
+        if self.watch is not None:
+            self.watch.clear()
         if not self.records:
             torch.manual_seed(self.settings.seed_dropout)
 
@@ -253,7 +307,9 @@ class _Steps(transformers.TrainerCallback):
         """Behind the backward pass, before clipping."""
         norm = self.blocks.total()
         record = {"step": len(self.records), "loss": loss, "gradient_norm": norm}
-        record |= self.watch.measures() | self.blocks.gradient_ratios()
+        if self.watch is not None:
+            record |= self.watch.measures()
+        record |= self.blocks.gradient_ratios()
         self.records.append(record)
         self.examples += rows
         clip = self.settings.clip
@@ -292,12 +348,12 @@ class _Steps(transformers.TrainerCallback):
             "skipped": self.skipped,
             "exploded": int(count_explosions(norms[:, None])[0]),
             "clipped_share": self.clipped / len(table),
-            "max_cls_gradient_norm": float(table["h_gradient"].max()),
+            "max_cls_gradient_norm": float(table["h_gradient"].max()) if "h_gradient" in table else math.nan,
         }
         return counts, table
 
     def _follow_moments(self, step: int) -> None:
-        if step in self.moment_steps:
+        if self.site is not None and self.data.watched is not None and step in self.moment_steps:
             with torch.random.fork_rng([]):
                 vectors = vectors_at(self.model, self.site, self.data.watched)
             self.moments.append({"step": step} | moments_of(torch.from_numpy(vectors)))

@@ -17,11 +17,11 @@ from cls_analysis.files import locked, write_text
 from cls_analysis.finetuning.grid import Grid, Work, check_profile, do_runs
 from cls_analysis.finetuning.models import Base
 from cls_analysis.finetuning.records import read_rows
-from cls_analysis.finetuning.settings import Recipe, RunSettings
+from cls_analysis.finetuning.settings import RunSettings
 from cls_analysis.normalization.spelling import parse_norms
 from cls_analysis.profiles import Profile
-from cls_analysis.tasks import Task, load_task
-from cls_analysis.workflows.grids import FinetuneOptions, check_options, parse_clip
+from cls_analysis.tasks import Task, TextTask, load_task
+from cls_analysis.workflows.grids import NORMS, FinetuneOptions, check_options, parse_clip
 from cls_analysis.workflows.options import EncoderOptions, Progress, TextOptions, silent
 
 RUNS, RATES, GRID = "runs.csv", "rates.csv", "grid.json"
@@ -53,7 +53,7 @@ class Study:
         grid = self.grid
         return {
             "model": self.base.encoder.name,
-            "tasks": [task.identity() | {"n_train": len(task.train), "n_dev": len(task.dev)} for task in grid.tasks],
+            "tasks": [task.identity() | {"n_train": task.n_train, "n_dev": task.n_dev} for task in grid.tasks],
             "norms": [asdict(norm) for norm in grid.norms],
             "head": grid.head,
             "train": grid.train,
@@ -90,12 +90,13 @@ def plan_study(
         If a task, norm, option or the Profile is wrong, or the encoder cannot be loaded.
     """
     check_options(options)
-    norms = tuple(parse_norms(options.norms))
     if text_options.first is not None:
         raise OptionError("finetune takes --limit (a sample of training rows), not --first")
     reading = {key: value for key, value in asdict(text_options).items() if key != "first"}
     loaded = tuple(load_task(name, metric=options.metric, **reading) for name in tasks)
     _check_names(loaded)
+    of_cls = any(isinstance(task, TextTask) for task in loaded)
+    norms = tuple(parse_norms(options.norms or (NORMS if of_cls else NORMS[:1])))
     loading = {key: value for key, value in asdict(encoder_options).items() if key != "apply_final_norm"}
     grid = Grid(
         model=model,
@@ -109,14 +110,14 @@ def plan_study(
         clips=tuple(parse_clip(text) for text in options.clip),
         learning_rates=options.learning_rates,
         chosen_rates={} if rates_from is None else _pilot_rates(rates_from),
-        recipe=Recipe(options.epochs, options.batch_size, options.weight_decay, options.warmup, options.early_stopping),
+        recipe=options.recipe(),
         dtype=encoder_options.dtype,
         loading=loading,
     )
     grid.check()
     if save_models and grid.is_frozen:
         raise OptionError("--save-models keeps whole classifiers; with --train head --head linear there are none")
-    base = Base.load(model, head=options.head, **loading)
+    base = Base.load(model, head=grid.head if grid.reads_cls else "linear", **loading)
     given = None if profile is None else _given_profile(profile, base, grid)
     return Study(grid, base, Work(grid, out, given, save_models), grid.runs(base))
 
@@ -153,10 +154,7 @@ def remarks(study: Study) -> Iterator[str]:
     if study.base.untrained:
         yield f"not in the checkpoint, so random by seed: {', '.join(study.base.untrained)}"
     for task in study.grid.tasks:
-        yield (
-            f"{task.name}: {len(task.train)} rows to train, {int((~task.report).sum())} to select, "
-            f"{int(task.report.sum())} to report"
-        )
+        yield task.remark()
 
 
 class _Keeper:
@@ -223,5 +221,8 @@ def _given_profile(path: Path, base: Base, grid: Grid) -> Profile:
     if len(grid.tasks) > 1:
         raise OptionError("--profile is of one task's training rows; give one task")
     profile = Profile.load(path)
-    check_profile(profile, base, grid.tasks[0])
+    task = grid.tasks[0]
+    if not isinstance(task, TextTask):
+        raise OptionError(f"--profile: {task.name} has no norm that could use it")
+    check_profile(profile, base, task)
     return profile

@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from cls_analysis.errors import DataError, OptionError, unknown_name
-from cls_analysis.finetuning.models import top_blocks
-from cls_analysis.finetuning.settings import HEADS, OPTIMIZERS
+from cls_analysis.finetuning.layers import top_blocks
+from cls_analysis.finetuning.settings import HEADS, OPTIMIZERS, Recipe
 from cls_analysis.normalization.sites import POSITIONS
+
+#: Options that are whole numbers, or not given.
+COUNTS = ("steps", "early_stopping")
+#: Arms where none are given; the first alone for tasks that do not read [CLS].
+NORMS = ("none", "standardize", "batchnorm")
 
 
 @dataclass(frozen=True)
 class FinetuneOptions:
-    """A grid as it is asked for; lists as options and a TOML file give them."""
+    """A grid as it is asked for; lists as options and a TOML file give them. ``steps`` stands instead of ``epochs``."""
 
-    norms: tuple[str, ...] = ("none", "standardize", "batchnorm")
+    norms: tuple[str, ...] = ()
     positions: tuple[str, ...] = ("cls",)
     learning_rates: tuple[float, ...] = ()
     optimizer: tuple[str, ...] = ("adamw",)
@@ -28,11 +33,16 @@ class FinetuneOptions:
     head: str = "stock"
     train: str = "all"
     epochs: int = 10
+    steps: int | None = None
     batch_size: int = 32
     weight_decay: float = 0.01
     warmup: float = 0.1
     early_stopping: int | None = None
     metric: str | None = None
+
+    def recipe(self) -> Recipe:
+        """How arms are trained."""
+        return Recipe(self.epochs, self.batch_size, self.weight_decay, self.warmup, self.early_stopping, self.steps)
 
 
 def read_grid_file(path: Path) -> dict[str, Any]:
@@ -71,8 +81,9 @@ def _as_declared(where: str, key: str, value: Any) -> Any:
             raise OptionError(f"{where}: {key} takes {kind.__name__} values, got {value!r}") from None
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if default is not None and type(value) is not type(default):
-        raise OptionError(f"{where}: {key} takes a value of type {type(default).__name__}, got {value!r}")
+    expected = int if key in COUNTS else type(default)
+    if (default is not None or key in COUNTS) and type(value) is not expected:
+        raise OptionError(f"{where}: {key} takes a value of type {expected.__name__}, got {value!r}")
     return value
 
 
@@ -117,8 +128,8 @@ def check_options(options: FinetuneOptions) -> None:
                 raise OptionError(unknown_name(name, value, known))
     if options.train not in ("all", "head"):
         top_blocks(options.train)
-    for name in ("seeds", "epochs", "batch_size"):
-        if getattr(options, name) < 1:
+    for name in ("seeds", "epochs", "batch_size", "steps"):
+        if (value := getattr(options, name)) is not None and value < 1:
             raise OptionError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(options, name)}")
     if bad := [rate for rate in options.learning_rates if not rate > 0]:
         raise OptionError(f"--learning-rates must be positive, got {bad[0]}")

@@ -13,7 +13,7 @@ import cls_analysis as ca
 from cls_analysis.finetuning.batches import plan_steps, rate_factor
 from cls_analysis.finetuning.frozen import Frozen, train_frozen
 from cls_analysis.finetuning.settings import Recipe, RunSettings
-from cls_analysis.tasks.task import Task
+from cls_analysis.tasks import TextTask
 
 DIM = 12
 
@@ -25,7 +25,7 @@ def make_task(n=66, n_dev=20, classes=3, seed=0):
     dev = ca.load_texts([f"dev {i}" for i in range(n_dev)])
     names = tuple("abcdef"[:classes]) if classes > 1 else None
     metrics = ("accuracy",) if names else ("pearson",)
-    return Task("made", metrics, names, texts, draw(n), dev, draw(n_dev), np.arange(n_dev) % 2 == 0)
+    return TextTask("made", metrics, names, texts, draw(n), dev, draw(n_dev), np.arange(n_dev) % 2 == 0)
 
 
 def make_frozen(task, dropout=0.1, seed=0):

@@ -15,8 +15,9 @@ import cls_analysis as ca
 from cls_analysis.errors import OptionError
 from cls_analysis.finetuning.batches import plan_steps
 from cls_analysis.finetuning.frozen import Frozen, train_frozen
+from cls_analysis.finetuning.layers import choose_trained
 from cls_analysis.finetuning.measures import block_of, moments_of
-from cls_analysis.finetuning.models import Base, choose_trained
+from cls_analysis.finetuning.models import Base
 from cls_analysis.finetuning.settings import Recipe, RunSettings
 from cls_analysis.finetuning.training import Data, predict_by_batches, train_run
 from cls_analysis.normalization import attached_norms
@@ -143,7 +144,8 @@ def test_arms_of_a_seed_share_head_batches_and_dropout(bases, task):
                 batches.append(np.asarray(rows).tolist())
                 return super().batch(rows)
 
-        watched = Watched(data.train.encoder, data.train.tokens, data.train.target, data.train.pads_left)
+        watched = copy.copy(data.train)
+        watched.__class__ = Watched
         _, result = train_run(base, replace(data, train=watched), settings_of(task, norm=norm, norm_name="none"))
         seen[norm] = batches, result
     assert seen["none"][0] == seen["twin"][0]
@@ -288,7 +290,8 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(bases, task):
     target[poisoned] = float("inf")  # as a value to be met, its loss and gradient are infinite
     del broken
     regression = replace(data.task, classes=None, metrics=("pearson",), dev_target=task.dev_target.astype(float))
-    rows = replace(data.train, target=target)
+    rows = copy.copy(data.train)
+    rows.target = target
     model, result = train_run(base, replace(data, task=regression, train=rows), settings)
     seen_in = [i for i, each in enumerate(plan_steps(33, 16, 2, settings.seed_order)) if poisoned in each]
     assert result.counts["skipped"] == len(seen_in) == 2
