@@ -56,6 +56,7 @@ def tokenize_words(
     """
     sides = [sentences] if pairs is None else [sentences, pairs]
     texts = [[" ".join(words) for words in side] for side in sides]
+    whole = token_places(tokenizer, texts, None)  # first: a slow tokenizer is refused before any work
     tokenized = tokenize(
         tokenizer,
         texts[0],
@@ -64,7 +65,6 @@ def tokenize_words(
         segments=segments,
         row_ids=range(len(sentences)),
     )
-    whole = token_places(tokenizer, texts, None)
     spans, n_empty, n_cut = [], 0, 0
     for row in range(len(sentences)):
         words = [side[row] for side in sides]

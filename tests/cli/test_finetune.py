@@ -54,7 +54,7 @@ def test_the_example_of_the_readme(tmp_path):
         (["letters.csv", "--metric", "accuracy", "--clip", "none"], "--clip takes a positive gradient norm or off"),
         (["nowhere.csv", "--metric", "accuracy"], "nowhere.csv"),
         (["letters.csv", "letters.csv", "--metric", "accuracy"], "two tasks are called 'letters'"),
-        (["ud:train.conllu"], "its labels belong to tokens"),
+        (["ud:train.conllu"], "train.conllu: cannot be read"),
         ([], "give a MODEL and at least one TASK"),
     ],
 )

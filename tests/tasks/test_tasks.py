@@ -118,11 +118,6 @@ def test_f1_is_of_two_classes():
         load_task("sample:questions", metric="f1")
 
 
-def test_token_tasks_are_refused():
-    with pytest.raises(OptionError, match="labels belong to tokens"):
-        load_task("ud:train.conllu")
-
-
 def test_limit_samples_training_rows_alone(train, tmp_path):
     dev = write(tmp_path / "dev.csv", ["x,b", "y,a", "z,a", "w,b"])
     whole, part = (load_task(f"{train},{dev}", metric="accuracy", limit=limit) for limit in (None, 12))
