@@ -15,7 +15,7 @@ from cls_analysis.cli.comparing import compare
 from cls_analysis.cli.diagnosing import diagnose
 from cls_analysis.cli.guard import guarded, set_debug
 from cls_analysis.cli.profiling import demo, extract, figures, merge, stats
-from cls_analysis.cli.training import finetune, fold
+from cls_analysis.cli.training import finetune, fold, layers
 
 app = typer.Typer(
     name="cls-analysis",
@@ -44,7 +44,7 @@ def common(
     set_debug(debug)
 
 
-for command in (demo, extract, merge, stats, figures, diagnose, finetune, fold, compare):
+for command in (demo, extract, merge, stats, figures, diagnose, finetune, layers, fold, compare):
     app.command()(guarded(command))
 
 

@@ -1,4 +1,4 @@
-"""The commands finetune and fold."""
+"""The commands finetune, layers and fold."""
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from cls_analysis.cli.options import (
 from cls_analysis.cli.progress import run_bar
 from cls_analysis.cli.values import names, note, numbers, read_options
 
+TASK_HELP = (
+    "glue/NAME, sample:NAME, trec:DIR, TRAIN.csv[,DEV.csv] with --metric, ud:TRAIN.conllu[,DEV.conllu] or "
+    "squad:TRAIN.json[,DEV.json]."
+)
+
 
 def finetune(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the study; resumes what is there.")],
     model: Annotated[str | None, typer.Argument(help="Hub name, folder, or 'embedded'.")] = None,
     tasks: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TASK...",
-            help="glue/NAME, sample:NAME, trec:DIR, TRAIN.csv[,DEV.csv] with --metric, "
-            "ud:TRAIN.conllu[,DEV.conllu] or squad:TRAIN.json[,DEV.json].",
-        ),
+        typer.Argument(metavar="TASK...", help=TASK_HELP),
     ] = None,
     grid: Annotated[Path | None, typer.Option(metavar="FILE", help="TOML file with these options; flags win.")] = None,
     norms: Annotated[
@@ -125,6 +126,79 @@ def finetune(
     outcome = write_outcomes(study)
     typer.echo(outcome.text, nl=False)
     for path in outcome.files:
+        note(f"wrote {path}")
+
+
+def layers(
+    model: Annotated[str, typer.Argument(help="Hub name, folder, or 'embedded'.")],
+    tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help=TASK_HELP)],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs; resumes what is there.")],
+    freeze: Annotated[
+        list[str] | None,
+        typer.Option(metavar="none,K,...", help="Embeddings and blocks 1 to K do not move; 0: embeddings alone."),
+    ] = None,
+    truncate: Annotated[
+        list[str] | None, typer.Option(metavar="K,...", help="Blocks 1 to K are kept, the head on top of them.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of each point and rate; 5 by default.")] = None,
+    first_seed: Annotated[int | None, typer.Option(help="The first seed.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="stock: the architecture's own; linear: one layer on the raw vector.")
+    ] = None,
+    learning_rates: Annotated[
+        list[str] | None, typer.Option(metavar="X,...", help="Tried for every point; 1e-4,1e-3 by default.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the training rows.")] = 3,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps, instead of --epochs.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a step.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Of weights, not of biases.")] = None,
+    warmup: Annotated[float | None, typer.Option(help="Share of the steps over which the rate rises.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Instead of the task's own.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Train on a seeded, stratified sample of so many rows.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes.")] = None,
+    save_models: Annotated[bool, typer.Option("--save-models", help="Keep each run's model.")] = False,
+    dtype: Dtype = "float32",
+    device: Device = "auto",
+    max_length: MaxLength = None,
+    data_dir: DataDir = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    encoding: Encoding = "utf-8",
+    on_missing: OnMissing = "error",
+    revision: Revision = None,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """How much of a task needs which layers: tuned with the first blocks frozen, or with the last ones cut off.
+
+    Example: cls-analysis layers bert-base-uncased glue/rte --freeze none,0,4,8,12 --truncate 4,8 --seeds 3 --out curves
+    """
+    arguments = locals()
+    from cls_analysis.workflows.finetuning import remarks, run_study
+    from cls_analysis.workflows.grids import merge_options
+    from cls_analysis.workflows.layers import plan_layers, summary, write_curves
+    from cls_analysis.workflows.options import EncoderOptions, TextOptions
+
+    wanted = ("seeds", "first_seed", "head", "epochs", "steps", "batch_size", "weight_decay", "warmup", "metric")
+    flags = {name: arguments[name] for name in wanted}
+    flags["learning_rates"] = numbers("--learning-rates", learning_rates)
+    study = plan_layers(
+        model,
+        tasks,
+        out,
+        freeze=names(freeze),
+        truncate=names(truncate),
+        options=merge_options(flags, {}),
+        text_options=read_options(TextOptions, arguments),
+        encoder_options=read_options(EncoderOptions, arguments),
+        save_models=save_models,
+    )
+    for line in remarks(study):
+        note(line)
+    run_study(study, jobs=jobs, progress=run_bar, note=note)
+    done = write_curves(study)
+    typer.echo(summary(done))
+    for path in done.files:
         note(f"wrote {path}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ HEAD_RATES = {"adamw": (1e-4, 1e-3, 1e-2, 1e-1), "sgd": (1e-2, 1e-1, 1.0, 10.0)}
 FULL_RATES = {"adamw": (2e-5, 5e-5, 1e-4), "sgd": (1e-3, 1e-2, 1e-1)}
 #: Heads of tasks that do not read [CLS]: a parser's biaffine scores, and the marks of an answer's first and last token.
 OWN_HEADS = {ParsingTask: "biaffine", AnsweringTask: "span"}
+#: Folder for the states of frozen blocks, as long as a run needs them.
+PREFIX = "prefix"
 #: Seeds of heads on frozen vectors that are trained in one go, which is what a kill can cost.
 SEEDS_AT_ONCE = 5
 
@@ -181,6 +184,15 @@ class Work:
         """Those that are not finished."""
         return [run for run in runs if not is_finished(self.out, run)]
 
+    def tidy(self, runs: Sequence[RunSettings]) -> None:
+        """Remove the states of frozen blocks that no run of the grid will need again: they can be large."""
+        needed = {str(run.layers.frozen) for run in self.pending(runs)}
+        for path in (self.out / PREFIX).glob("*.npy"):
+            if path.stem.split("-")[1] not in needed:
+                path.unlink(missing_ok=True)
+        if not needed:
+            shutil.rmtree(self.out / PREFIX, ignore_errors=True)
+
 
 def do_runs(
     work: Work, base: Base, runs: Sequence[RunSettings], *, jobs: int = 1, done: Callable[[int], None] = lambda _: None
@@ -206,6 +218,7 @@ def do_runs(
         with _threads(1 if work.grid.is_frozen else work.threads):
             for unit in units:
                 done(_do(unit, work, base))
+                work.tidy(runs)
         return
     context = multiprocessing.get_context("spawn")
     threads = 1 if work.grid.is_frozen else work.threads or max(1, (os.cpu_count() or 1) // jobs)
@@ -214,6 +227,7 @@ def do_runs(
         try:
             for future in as_completed(futures):
                 done(future.result())
+                work.tidy(runs)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -242,7 +256,7 @@ def _do(unit: _Unit, work: Work, base: Base) -> int:
         return _do_frozen(unit, work, base)
     (run,) = unit.runs
     data = _data(base, unit.task, work.profile)
-    model, result = train_run(base, data, run, work.out / "prefix")
+    model, result = train_run(base, data, run, work.out / PREFIX)
 
     def keep(folder: Path) -> None:
         if work.save_models:

@@ -33,10 +33,8 @@ def choose_trained(model: Any, train: str, frozen: int | None = None) -> None:
     """
     base = model.base_model
     if frozen is not None:
-        depth = int(base.config.num_hidden_layers)
-        if not 0 <= frozen <= depth:
-            raise OptionError(f"--freeze {frozen}: {type(base).__name__} has blocks 1 to {depth}")
-        _leave(base, depth - frozen, f"--freeze {frozen}")
+        check_frozen(base, frozen)
+        _leave(base, int(base.config.num_hidden_layers) - frozen, f"--freeze {frozen}")
     elif train == "head":
         _leave(base, 0, "")
     elif train != "all":
@@ -63,6 +61,23 @@ def _leave(base: Any, wanted: int, option: str, *, also_norm: bool = True) -> No
     for module in (*trained, norm, getattr(base, "pooler", None)):
         if isinstance(module, nn.Module):
             module.requires_grad_(True)
+
+
+def check_frozen(base: Any, k: int) -> None:
+    """Refuse to freeze blocks 1 to ``k`` of an encoder that has not so many, or whose layers share one.
+
+    Raises
+    ------
+    OptionError
+        Saying which there are.
+    """
+    depth = int(base.config.num_hidden_layers)
+    if not 0 <= k <= depth:
+        raise OptionError(f"--freeze {k}: {type(base).__name__} has blocks 1 to {depth}")
+    if 0 < k < depth and blocks_of(base) is None:
+        raise OptionError(
+            f"--freeze {k}: the {depth} layers of {type(base).__name__} share their weights; give none, 0 or {depth}"
+        )
 
 
 def top_blocks(train: str) -> int:

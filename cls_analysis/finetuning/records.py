@@ -122,15 +122,27 @@ def _rows(settings: RunSettings, task: Task, result: RunResult) -> list[dict[str
     return rows
 
 
-def read_rows(out: Path, settings: Iterable[RunSettings], known: dict[str, Any]) -> pd.DataFrame:
-    """Rows of ``runs.csv`` for those runs that are finished, in the given order; ``known`` keeps what was read."""
+def read_rows(
+    out: Path,
+    settings: Iterable[RunSettings],
+    known: dict[str, Any],
+    *,
+    more: Callable[[RunSettings, Mapping[str, Any]], dict[str, Any]] = lambda run, record: {},
+    columns: Sequence[str] = COLUMNS,
+) -> pd.DataFrame:
+    """Rows of ``runs.csv`` for those runs that are finished, in the given order.
+
+    ``known`` keeps what was read; ``more`` adds to each row of a run.
+    """
     rows = []
     for each in settings:
         key = each.run_id
         if key not in known and is_finished(out, each):
-            known[key] = read_record(out, each)["rows"]
+            record = read_record(out, each)
+            added = more(each, record)
+            known[key] = [row | added for row in record["rows"]]
         rows += known.get(key, [])
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(columns))
 
 
 def read_record(out: Path, settings: RunSettings) -> dict[str, Any]:

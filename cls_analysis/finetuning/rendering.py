@@ -9,16 +9,8 @@ import numpy as np
 import pandas as pd
 
 from cls_analysis.finetuning.outcomes import CONDITION, LEVEL, Outcomes
+from cls_analysis.tasks.metrics import METRIC_NAMES
 
-#: Names of metrics in headings.
-METRIC_NAMES = {
-    "accuracy": "accuracy",
-    "f1": "F1",
-    "macro_f1": "macro F1",
-    "mcc": "MCC",
-    "pearson": "Pearson",
-    "spearman": "Spearman",
-}
 HEADINGS = (
     *("norm", "rate", "mean ± std", "worst to best", "degenerate", "difference"),
     *("95 %, seeds", "95 %, seeds and rows", "p", "verdict"),

@@ -119,14 +119,17 @@ def train_run(base: Base, data: Data, settings: RunSettings, scratch: Path | Non
             by_batches = None
             if norm is not None and norm.modes_differ and steps.best is None:
                 by_batches = predict_by_batches(model, data.dev, settings)
-    if hash_tensors(frozen_weights(model)) != before:
+    if (after := hash_tensors(frozen_weights(model))) != before:
         raise RuntimeError(f"{settings.run_id}: frozen weights have moved")
     counts, table = steps.finish()
     notes = {
         "seconds": time.perf_counter() - start,
         "untrained": list(base.untrained),
         "threads": torch.get_num_threads(),
+        "trained_parameters": sum(weight.numel() for weight in model.parameters() if weight.requires_grad),
+        "frozen_parameters": sum(weight.numel() for _, weight in frozen_weights(model)),
         "frozen_weights": before,
+        "frozen_weights_after": after,
     } | {f"lost_{name}": rows.n_lost for name, rows in data.rows().items() if rows.n_lost}
     moments = pd.DataFrame(steps.moments) if steps.moments else None
     return model, RunResult(predicted, table, counts, moments, notes, by_batches)

@@ -23,6 +23,7 @@ from cls_analysis.plotting.style import (
     paper_style,
     title,
 )
+from cls_analysis.tasks.metrics import METRIC_NAMES
 
 #: Measures of the figure ``training``: column of a run's steps, title, and whether its axis is logarithmic.
 MEASURES = (
@@ -33,8 +34,6 @@ MEASURES = (
 )
 #: Curves of more steps than this are smoothed, by a running median over a fiftieth of them.
 SMOOTHED = 100
-#: Names of metrics on axes.
-AXES = {"f1": "F1", "macro_f1": "macro F1", "mcc": "MCC", "pearson": "Pearson", "spearman": "Spearman"}
 
 
 def training_table(steps: pd.DataFrame) -> pd.DataFrame:
@@ -155,7 +154,7 @@ def _name_marks(figure: Figure, table: pd.DataFrame) -> None:
         base = table["baseline"].dropna().iloc[0]
         marks.append(Line2D([], [], color=GREY, linewidth=0.6, label=f"mean of '{base}'"))
         marks.append(Line2D([], [], color=GREY, linewidth=1.6, marker="_", label="difference (95 %)"))
-    if any(_is_near(panel) for _, panel in table.groupby("task", sort=False)):
+    if any(near_majority(panel) for _, panel in table.groupby("task", sort=False)):
         marks.append(Line2D([], [], color=GREY, linestyle=":", linewidth=0.8, label="majority's class"))
     if table["degenerate"].any():
         marks.append(Line2D([], [], color=GREY, linestyle="", marker="x", markersize=4.0, label="degenerate run"))
@@ -178,17 +177,17 @@ def _draw_arms(ax: Axes, panel: pd.DataFrame) -> None:
         ax.plot((i + shift)[broken], y[broken], "x", color=style["color"], markersize=4.0)
         _draw_interval(ax, i + 0.18, arm.iloc[0], panel, style["color"])
     majority = panel["majority"].iloc[0]
-    if _is_near(panel):
+    if near_majority(panel):
         ax.axhline(majority, color=GREY, linestyle=":", linewidth=0.8, zorder=0)
     elif np.isfinite(majority):
         ax.set_xlabel(f"majority's class: {majority:.3f}", color=GREY)
     ax.set_xticks(range(len(norms)), [legend_label(norm) for norm in norms])
     metric = str(panel["metric"].iloc[0])
-    ax.set_ylabel(AXES.get(metric, metric))
+    ax.set_ylabel(METRIC_NAMES[metric])
     ax.set_xlim(-0.5, len(norms) - 0.4)
 
 
-def _is_near(panel: pd.DataFrame) -> bool:
+def near_majority(panel: pd.DataFrame) -> bool:
     """Whether the majority's score can be drawn as a line without pressing the dots together."""
     scores, majority = panel["score_report"], panel["majority"].iloc[0]
     half = (scores.max() - scores.min()) / 2

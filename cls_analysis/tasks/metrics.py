@@ -12,6 +12,18 @@ from numpy.typing import NDArray
 CLASS_METRICS = ("accuracy", "f1", "macro_f1", "mcc")
 VALUE_METRICS = ("pearson", "spearman")
 METRICS = CLASS_METRICS + VALUE_METRICS
+#: What people call them.
+METRIC_NAMES = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "mcc": "MCC",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+    "las": "LAS",
+    "uas": "UAS",
+    "exact_match": "exact match",
+}
 
 
 def score(metric: str, truth: NDArray[Any], predicted: NDArray[Any]) -> float:

@@ -39,6 +39,9 @@ class Study:
     runs: list[RunSettings] = field(repr=False)
     known: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    #: The file that keeps ``table``.
+    file = RUNS
+
     @property
     def out(self) -> Path:
         """The study's folder."""
@@ -64,6 +67,7 @@ class Study:
             "clips": list(grid.clips),
             "seeds": list(grid.seeds),
             "recipe": asdict(grid.recipe),
+            "layers": [asdict(layers) for layers in grid.layers],
             "dtype": grid.dtype,
             "runs": len(self.runs),
             "untrained": list(self.base.untrained),
@@ -193,7 +197,7 @@ def _jobs(study: Study) -> int:
 
 def _write_runs(study: Study) -> pd.DataFrame:
     table = study.table()
-    write_text(study.out / RUNS, table.to_csv(index=False))
+    write_text(study.out / study.file, table.to_csv(index=False))
     return table
 
 
